@@ -21,6 +21,9 @@ from tidemark.foundation.sanitize import without_secrets
 PER_PROPERTY = 100
 """Bytes that an entry of a dictionary or list takes, besides its name and value."""
 
+_MOST_TOLD = 5
+"""Rejected records of one event that its dead letter tells of: enough to see what is wrong with it."""
+
 NOTHING_SETTLED = -1
 """The low-water mark of a partition without settled events: sequence numbers begin at 0."""
 
@@ -158,6 +161,24 @@ class Record(Struct, frozen=True, gc=False):
     def size(self) -> int:
         """Bytes of memory that the record takes."""
         return self.event.size + len(self.payload)
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Unique among the records of a partition for one sink."""
+        return self.event.sequence_number, self.index
+
+
+def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejection:
+    """Why an event is a dead letter whose records were rejected, one at least."""
+    record, rejection = rejected[0]
+    if record.of == 1:
+        return rejection
+    told = [
+        f"record {record.index}{f' for {record.sink}' if record.sink else ''}: {why.detail}"
+        for record, why in rejected[:_MOST_TOLD]
+    ]
+    more = [f"and {len(rejected) - _MOST_TOLD} more"] if len(rejected) > _MOST_TOLD else []
+    return Rejection(rejection.reason, "; ".join(told + more))
 
 
 class Outcome(StrEnum):

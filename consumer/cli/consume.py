@@ -22,6 +22,7 @@ from consumer.probes.fleet import LOCAL, worker_port
 from consumer.probes.server import EVERYWHERE, Board, ProbeServer, ProcessAnswers
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, watch_parent
+from consumer.telemetry.interval import dropped_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.process import (
@@ -147,8 +148,9 @@ async def _run(
             probes.close()
     totals = statistics.totals
     log.info(
-        "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before",
+        "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before%s",
         *(totals.received, totals.written, totals.dead_letters, totals.retried, totals.skipped),
+        f", {dropped_text(totals.dropped)}" if totals.dropped else "",
     )
     if orders.is_orphan:
         raise OrphanedError("the parent process is gone: what was begun is finished")

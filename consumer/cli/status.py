@@ -136,10 +136,11 @@ def rate(
 def _show(consumer: ConsumerView) -> None:
     limit = "no common limit" if consumer.rate_limit is None else f"limit {number_text(consumer.rate_limit)}"
     share = "?" if consumer.throttled_share is None else f"{consumer.throttled_share:.1%}"
+    dropped = f", {consumer.dropped_total} dropped" if consumer.dropped_total else ""
     console.print(
         f"[bold]{escape(one_line(consumer.consumer))}[/]: {consumer.live} live, {_number(consumer.written_per_s)} records/s"
         f" ({limit}), {_number(consumer.ru_per_record)} RU per record, {_number(consumer.ru_per_s)} RU/s, {share} throttled,"
-        f" lag {_number(consumer.lag)}, {consumer.dead_letters_total} dead letters",
+        f" lag {_number(consumer.lag)}, {consumer.dead_letters_total} dead letters{dropped}",
         soft_wrap=True,
     )
     order = consumer.order

@@ -12,7 +12,8 @@ from collections import OrderedDict
 from msgspec import Struct
 
 from consumer.core.claimed_partition import ClaimedPartition
-from consumer.core.lane import Work
+from consumer.core.work import Work
+from consumer.model import Rejection, rejection_of_event
 from consumer.options import BacklogLimits
 
 LEAST_INTAKE = 100
@@ -90,8 +91,14 @@ class Backlog:
     # -- works
 
     def add(self, work: Work) -> None:
-        self.count += 1
         self.bytes += work.held
+        siblings = work.siblings
+        if siblings is None:
+            self.count += 1
+        elif not siblings.is_counted:
+            siblings.is_counted = True
+            self.count += 1
+            self.bytes += siblings.held
 
     def begin(self, work: Work, now: float) -> None:
         """Notes the first attempt of a work; later attempts change nothing."""
@@ -99,26 +106,61 @@ class Backlog:
             return
         work.started_at = now
         self._begun[work] = None
-        partition = self._partition_of(work)
-        if partition is not None:
-            partition.started += 1
+        siblings = work.siblings
+        if siblings is not None:
+            if siblings.is_begun:
+                return
+            siblings.is_begun = True
+        self._count_started(work, 1)
 
-    def settle(self, work: Work) -> None:
-        """Settles the event, if this process still holds its claim, and releases the work."""
-        partition = self._partition_of(work)
-        if partition is not None:
+    def settle(self, work: Work) -> Rejection | None:
+        """The record is written, or its event's dead letter is stored: releases the work, and settles the event with its last
+        one if this process still holds its claim. Returns why the event must become a dead letter before it is settled.
+        """
+        siblings, partition = work.siblings, self._partition_of(work)
+        if partition is not None and (siblings is None or (siblings.open == 1 and not siblings.is_given_up)):
+            if siblings is not None and siblings.rejected:
+                why = rejection_of_event(siblings.rejected)
+                siblings.rejected = []
+                return why
             partition.settle(work.record.event.sequence_number)
-        self.release(work)
+        self._end(work)
+        return None
+
+    def reject(self, work: Work, rejection: Rejection) -> Rejection | None:
+        """Returns why the event must become a dead letter: at once, or None while other records of it are not decided."""
+        siblings = work.siblings
+        if siblings is None:
+            return rejection
+        siblings.rejected = [*siblings.rejected, (work.record, rejection)]
+        return self.settle(work)
 
     def release(self, work: Work) -> None:
         """The work is no longer held. This does not settle its event."""
-        self.count -= 1
+        if work.siblings is not None:
+            work.siblings.is_given_up = True
+        self._end(work)
+
+    def _end(self, work: Work) -> None:
         self.bytes -= work.held
-        if work in self._begun:
+        begun = work in self._begun
+        if begun:
             del self._begun[work]
-            partition = self._partition_of(work)
-            if partition is not None:
-                partition.started -= 1
+        siblings = work.siblings
+        if siblings is not None:
+            siblings.open -= 1
+            if siblings.open:
+                return
+            self.bytes -= siblings.held
+            begun = siblings.is_begun
+        self.count -= 1
+        if begun:
+            self._count_started(work, -1)
+
+    def _count_started(self, work: Work, by: int) -> None:
+        partition = self._partition_of(work)
+        if partition is not None:
+            partition.started += by
 
     # -- reading
 

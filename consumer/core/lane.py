@@ -20,50 +20,16 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice, takewhile
 
-from msgspec import Struct
-
 from consumer.core.settled.low_water import WorkList
-from consumer.model import Outcome, Record, WriteResult
+from consumer.core.work import Work
+from consumer.model import Outcome, WriteResult
 from consumer.options import BatchLimits
 
 _MIN_BATCH = 2
 """Records in a batch, however much is throttled: one retry and one first attempt, so that neither starves the other."""
 
-OPERATION_OVERHEAD = 64
-"""Bytes around a document in a bulk request: operation type, field names, braces."""
-
-
-class Work(Struct, eq=False, gc=False):
-    """A record in the pipeline. Nothing that it refers to refers back, so the garbage collector may skip it (consumer.model)."""
-
-    record: Record
-    work_list: WorkList
-    attempts: int = 0
-    since: float = math.inf
-    """When it was received. The flush timer starts here, also for a record that waits for an earlier one of its key."""
-    started_at: float = math.inf
-    size: int = 0
-    """Bytes in a bulk request."""
-    held: int = 0
-    """Bytes in memory."""
-    superseded: Sequence[Work] = ()
-
-    def __post_init__(self) -> None:
-        record = self.record
-        self.size = len(record.payload) + len(record.partition_key) + OPERATION_OVERHEAD
-        self.held = record.size
-
-    def is_dropped(self, work_list: WorkList) -> bool:
-        """Whether it goes when the claim of `work_list` drains (if it was never attempted) or is closed."""
-        return self.work_list is work_list and (work_list.closed or not self.attempts)
-
-    def __repr__(self) -> str:
-        event = self.record.event
-        return f"<{event.partition}/{event.sequence_number} key {self.record.key!r} attempts {self.attempts}>"
-
-
-Take = Callable[[int], int]
-"""Given how many first attempts are wanted, returns how many the rate allows now, and counts them as started."""
+Take = Callable[[int, int], int]
+"""Given how many first attempts are wanted, and how many others start in any case, returns how many start now."""
 
 
 class Lane:
@@ -104,23 +70,26 @@ class Lane:
 
     def give_back(self, work: Work, due: float) -> None:
         """Queues a retry in an ordered lane: in its order, and the lane sends nothing before `due`."""
-        self._insert_in_order(-math.inf, work)
+        self._insert_in_order(-math.inf, work, front=True)
         self._bytes += work.size
         self.pause(due)
 
-    def _insert_in_order(self, since: float, work: Work) -> None:
-        """Inserts by sequence number. Usually that is the end (a new event) or the front (a retry).
+    def _insert_in_order(self, since: float, work: Work, *, front: bool = False) -> None:
+        """Inserts by sequence number, behind other records of its event or in `front` of them. Usually that is the end (a
+        new event) or the front (a retry).
 
         No service is known to deliver an event late. If one did and the event stayed behind later ones, the position
         committed with a later event would skip it.
         """
         queue, number = self._queue, work.record.event.sequence_number
-        if not queue or _number(queue[-1]) < number:
+        # Before or behind `number`, as sequence numbers are whole.
+        bound = number - 0.5 if front else number + 0.5
+        if not queue or _number(queue[-1]) < bound:
             queue.append((since, work))
-        elif number < _number(queue[0]):
+        elif bound < _number(queue[0]):
             queue.appendleft((min(since, queue[0][0]), work))  # keeps the flush timer running
         else:
-            queue.insert(bisect(queue, number, key=_number), (since, work))
+            queue.insert(bisect(queue, bound, key=_number), (since, work))
 
     def pause(self, until: float) -> None:
         self.paused_until = max(self.paused_until, until)
@@ -162,11 +131,7 @@ class Lane:
             size += work.size
             works.append(work)
         fitting = self._count_fitting(self.limit - len(works), size, alone=not works)
-        tried = (
-            takewhile(lambda item: item[1].attempts, islice(self._queue, fitting)) if self._ordered else ()
-        )
-        retries = sum(1 for _ in tried)  # the rate counted them at their first attempt
-        granted = retries + take(fitting - retries) if fitting > retries else retries
+        granted = self._grant_in_order(fitting, take) if self._ordered else fitting and take(fitting, 0)
         for _ in range(granted):
             work = self._queue.popleft()[1]
             self._bytes -= work.size
@@ -176,6 +141,29 @@ class Lane:
         for work in works:
             work.attempts += 1
         return works
+
+    def _grant_in_order(self, fitting: int, take: Take) -> int:
+        """How many of the `fitting` works in front may be sent. All records of an event are sent in one batch, because the
+        sink stores with them that the event is written: at least one event, however large, as soon as the rate grants
+        its first record.
+        """
+        tried = takewhile(lambda item: item[1].attempts, islice(self._queue, fitting))
+        retries = sum(1 for _ in tried)  # the rate counted them at their first attempt
+        fitting = self._end_of_event(fitting)
+        granted = retries + take(fitting - retries, 0) if fitting > retries else retries
+        if granted and (others := self._end_of_event(granted, up=True) - granted):
+            granted += take(0, others)
+        return granted
+
+    def _end_of_event(self, place: int, *, up: bool = False) -> int:
+        """The place in the queue nearest to `place` where an event ends: before it, if one does and not `up`."""
+        queue, end = self._queue, place
+        while not up and 0 < end < len(queue) and _number(queue[end - 1]) == _number(queue[end]):
+            end -= 1
+        end = end or place
+        while 0 < end < len(queue) and _number(queue[end - 1]) == _number(queue[end]):
+            end += 1
+        return end
 
     def _count_fitting(self, most: int, size: int, *, alone: bool) -> int:
         """How many queued works, `most` at most, fit a batch of `size` bytes. With `alone` one of any size fits."""

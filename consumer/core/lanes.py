@@ -21,8 +21,9 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import count
 
-from consumer.core.lane import Lane, Take, Work
+from consumer.core.lane import Lane, Take
 from consumer.core.settled.low_water import WorkList
+from consumer.core.work import Work
 from consumer.model import Batch, Outcome, Routes, WriteResult
 from consumer.options import BatchLimits
 from tidemark.foundation.pacing.retry_delay import Chance, delay
@@ -234,10 +235,10 @@ class Lanes:
 
 
 def _separate(work: Work, work_list: WorkList) -> tuple[Work | None, list[Work]]:
-    """Separates a work and those it supersedes by claim: the works of other claims as one work, and those of this claim."""
+    """Separates a work and those it supersedes: those that stay as one work, and those that are dropped with this claim."""
     works = (*work.superseded, work)
-    of_claim = [member for member in works if member.work_list is work_list]
-    others = [member for member in works if member.work_list is not work_list]
+    of_claim = [member for member in works if member.is_dropped(work_list)]
+    others = [member for member in works if not member.is_dropped(work_list)]
     work.superseded = []
     if not others:
         return None, of_claim

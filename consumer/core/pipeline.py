@@ -22,10 +22,10 @@ from msgspec import structs
 from consumer.core import effects
 from consumer.core.backlog import Backlog, high_count, may_resume, pause_reason
 from consumer.core.claimed_partition import ClaimedPartition
-from consumer.core.lane import Work
 from consumer.core.lanes import Lanes
 from consumer.core.rejected_queue import RejectedQueue
 from consumer.core.statistics import PipelineStatistics, Totals
+from consumer.core.work import Siblings, Work
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
@@ -111,23 +111,41 @@ class Pipeline:
             return
         if item.last_enqueued is not None:
             partition.last_enqueued = max(item.last_enqueued, partition.last_enqueued or 0)
+        siblings, left, is_new = None, 0, False
         for record in item.records:
             event = record.event
-            self.totals.received += 1
-            if not partition.work_list.receive(event.sequence_number, event.offset):
-                self.totals.skipped += 1
-                continue
-            work = Work(record, partition.work_list)
-            self._backlog.add(work)
-            if record.rejection is not None and not self._transactional:
-                self._backlog.begin(work, now)
-                self._rejected.add(work, record.rejection)
+            if left:  # another record of the same event
+                left -= 1
             else:
+                left = record.of - 1
+                siblings = Siblings(record.of, event.size) if left else None
+                self.totals.received += 1
+                is_new = partition.work_list.receive(event.sequence_number, event.offset)
+                self.totals.skipped += not is_new
+            if not is_new:
+                continue
+            work = Work(record, partition.work_list, siblings)
+            self._backlog.add(work)
+            if self._transactional or (record.rejection is None and record.dropped is None):
                 self._lanes.add(work, now)
+            elif record.rejection is not None:
+                self._backlog.begin(work, now)
+                self._note_letter(work, self._backlog.reject(work, record.rejection))
+            else:
+                self._settle(work)
+
+    def _settle(self, work: Work) -> None:
+        if work.record.dropped is not None:
+            self.totals.count_dropped(work.record.dropped.reason)
+        self._note_letter(work, self._backlog.settle(work))
+
+    def _note_letter(self, work: Work, why: Rejection | None) -> None:
+        if why is not None:
+            self._rejected.add(work, why)
 
     def _written(self, item: effects.BatchWritten, now: float) -> None:
-        for result in item.results:
-            self._tally(result)
+        for work, result in zip(self._lanes.batch(item.batch_id), item.results, strict=True):
+            self._tally(work, result)
         for work, result in self._lanes.take_results(item.batch_id, item.results, now):
             if result.outcome is Outcome.RETRY:  # its claim is over
                 self._backlog.release(work)
@@ -135,7 +153,7 @@ class Pipeline:
                 self._reject(work, Rejection(f"status_{result.status}", result.reason), now)
             else:
                 for settled in (*work.superseded, work):
-                    self._backlog.settle(settled)
+                    self._settle(settled)
                 self._lanes.release_key(work, now)
 
     def _reject(self, work: Work, rejection: Rejection, now: float) -> None:
@@ -144,9 +162,9 @@ class Pipeline:
         if work.work_list.closed:  # the present owner of the partition receives it itself
             self._backlog.release(work)
         else:
-            self._rejected.add(work, rejection)
+            self._note_letter(work, self._backlog.reject(work, rejection))
 
-    def _tally(self, result: WriteResult) -> None:
+    def _tally(self, work: Work, result: WriteResult) -> None:
         totals = self.totals
         totals.attempts += 1
         totals.request_units += result.request_units
@@ -157,7 +175,7 @@ class Pipeline:
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
             totals.dead_letters += 1  # the sink stored the dead letter itself
             self._poison += 1
-        elif result.outcome is Outcome.WRITTEN:
+        elif result.outcome is Outcome.WRITTEN and work.record.dropped is None:
             totals.written += 1
             totals.written_units += result.request_units
             self._poison = 0
@@ -253,7 +271,9 @@ class Pipeline:
 
     def _write(self, now: float) -> Iterator[effects.Effect]:
         ending = any(partition.draining for partition in self._backlog.partitions.values())
-        for batch in self._lanes.collect(now, lambda wanted: self._limiter.take(wanted, now), flush=ending):
+        for batch in self._lanes.collect(
+            now, lambda wanted, forced: self._limiter.take(wanted, now, forced), flush=ending
+        ):
             for work in self._lanes.batch(batch.batch_id):
                 if work.attempts == 1:
                     for begun in (work, *work.superseded):
@@ -327,7 +347,7 @@ class Pipeline:
     def statistics(self, now: float) -> PipelineStatistics:
         """A snapshot of the present state."""
         return PipelineStatistics(
-            totals=structs.replace(self.totals),
+            totals=structs.replace(self.totals, dropped=dict(self.totals.dropped)),
             backlog_count=self._backlog.count,
             backlog_bytes=self._backlog.bytes,
             oldest_age=self._backlog.oldest_age(now),

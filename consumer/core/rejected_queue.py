@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from itertools import count
 
 from consumer.core.effects import RejectedRecord, StoreDeadLetters
-from consumer.core.lane import Work
 from consumer.core.settled.low_water import WorkList
+from consumer.core.work import Work
 from consumer.model import Rejection
 
 DEAD_LETTERS_AT_ONCE = 100

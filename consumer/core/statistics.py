@@ -6,6 +6,9 @@ import math
 
 from msgspec import Struct
 
+_MOST_REASONS = 50
+"""Reasons for dropping that are counted apart: a reason with an id in it must not fill the memory."""
+
 
 class Totals(Struct):
     """Counters. `attempts` counts every send of a record, retries too; `request_units` everything that was charged."""
@@ -25,6 +28,13 @@ class Totals(Struct):
     request_units: float = 0.0
     written_units: float = 0.0
     """Request units of the writes that succeeded."""
+    dropped: dict[str, int] = {}
+    """By reason: events, or single documents of them, that were not to be written."""
+
+    def count_dropped(self, reason: str) -> None:
+        if reason not in self.dropped and len(self.dropped) >= _MOST_REASONS:
+            reason = "other"
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
 
 class PartitionStatistics(Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 - a path into the document: `$.carrier`, `$.flight.number`, or `/flight/number` for names with dots;
 - the event: `@body` (the JSON text), `@topic` (namespace/hub), `@partition`, `@sequence_number`, `@offset`, `@enqueued_at`,
-  `@partition_key`, `@incarnation`.
+  `@partition_key`, `@incarnation`, and `@index`: which document of the event it is, from 0. A document that a decoder or a
+  transform made takes the place of the body.
 
 `@incarnation` is '' in the first hub of a name; in a hub that was created anew it is the creation time, as text.
 """
@@ -14,7 +15,7 @@ from tidemark.foundation.errors import SettingsError
 
 EVENT_SOURCES = (
     *("body", "topic", "partition", "sequence_number", "offset", "enqueued_at", "partition_key"),
-    "incarnation",
+    *("incarnation", "index"),
 )
 
 

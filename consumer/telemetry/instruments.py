@@ -25,8 +25,10 @@ def _instrument(kind: str, name: str, unit: str, field: str, description: str) -
 
 
 BY_PARTITION = "gauge by partition"
+BY_REASON = "counter by reason"
 _counter, _gauge = partial(_instrument, "counter"), partial(_instrument, "gauge")
 _by_partition = partial(_instrument, BY_PARTITION)
+_counter_by_reason = partial(_instrument, BY_REASON)
 
 INSTRUMENTS: tuple[Instrument, ...] = (
     _counter(
@@ -47,6 +49,10 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     _counter(
         *("events.dead_lettered", "{event}", "dead_letters"),
         "Events rejected or unreadable whose dead letter was stored: failures",
+    ),
+    _counter_by_reason(
+        *("events.dropped", "{event}", "dropped"),
+        "Events, or single documents of them, that were not to be written, by `reason`",
     ),
     _counter("request_units", "{RU}", "request_units", "Request units charged, for refused attempts too"),
     _counter(

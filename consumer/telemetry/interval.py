@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from consumer.core.statistics import PipelineStatistics, Totals
 
 LAGS_SHOWN = 8
 """Partitions that a log line names at most: those with the highest lag."""
+
+
+REASONS_SHOWN = 5
+"""Reasons for dropping that a log line names at most: the most frequent ones."""
 
 
 class Interval(Totals, kw_only=True):
@@ -39,13 +46,23 @@ class Interval(Totals, kw_only=True):
         """The average charge of a written record, without charges for refused attempts; None if none was written."""
         return self.written_units / self.written if self.written else None
 
+    @property
+    def dropped_count(self) -> int:
+        return sum(self.dropped.values())
+
     def _rate(self, amount: float) -> float:
         return amount / self.seconds if self.seconds > 0 else 0.0
 
 
 def between(earlier: Totals, later: Totals, seconds: float) -> Interval:
     """The interval between two totals, `seconds` long. Counters never fall."""
-    growth = {name: getattr(later, name) - getattr(earlier, name) for name in Totals.__struct_fields__}
+    counts = [name for name in Totals.__struct_fields__ if name != "dropped"]
+    growth: dict[str, Any] = {name: getattr(later, name) - getattr(earlier, name) for name in counts}
+    growth["dropped"] = {
+        reason: more
+        for reason, count in later.dropped.items()
+        if (more := count - earlier.dropped.get(reason, 0))
+    }
     charged = {name: max(0.0, growth[name]) for name in ("request_units", "written_units")}
     return Interval(seconds=seconds, **{**growth, **charged})
 
@@ -65,6 +82,8 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
         f"{interval.request_units_per_s:,.0f} RU/s, {interval.throttled_share:.1%} throttled",
         lag_text(statistics),
     ]
+    if interval.dropped:
+        parts.append(dropped_text(interval.dropped))
     if statistics.totals.expired:
         parts.append(f"{statistics.totals.expired:,} lost to retention since the start")
     if statistics.oldest_age >= 10:
@@ -74,6 +93,15 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
     if statistics.paused:
         parts.append("receiving paused")
     return "; ".join(parts)
+
+
+def dropped_text(dropped: Mapping[str, int]) -> str:
+    """`1,204 dropped (stale 1,200, test 4)`, the most frequent reasons first."""
+    ordered = sorted(dropped.items(), key=lambda item: -item[1])
+    cells = [f"{reason} {count:,}" for reason, count in ordered[:REASONS_SHOWN]]
+    if len(ordered) > len(cells):
+        cells.append(f"{len(ordered) - len(cells)} other reasons")
+    return f"{sum(dropped.values()):,} dropped ({', '.join(cells)})"
 
 
 def lag_text(statistics: PipelineStatistics) -> str:

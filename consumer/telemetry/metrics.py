@@ -15,7 +15,7 @@ from msgspec import structs
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
 from consumer.core.statistics import PipelineStatistics
-from consumer.telemetry.instruments import BY_PARTITION, INSTRUMENTS, Instrument
+from consumer.telemetry.instruments import BY_PARTITION, BY_REASON, INSTRUMENTS, Instrument
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
 from tidemark.foundation.azure.exporting import azure_monitor_provider, otlp_provider
@@ -45,7 +45,7 @@ class ConsumerMetrics:
         meter = (provider or get_meter_provider()).get_meter(METER)
         self._counters = []
         for metric in INSTRUMENTS:
-            if metric.kind == "counter":
+            if metric.kind in {"counter", BY_REASON}:
                 counter = meter.create_counter(metric.name, metric.unit, metric.description)
                 self._counters.append((metric.read, counter))
             else:
@@ -57,7 +57,12 @@ class ConsumerMetrics:
         """Adds an interval; gauges show `statistics` until the next one."""
         self._shown = statistics
         for read, counter in self._counters:
-            counter.add(read(interval), self._attributes)
+            grown = read(interval)
+            if isinstance(grown, Mapping):
+                for reason, count in grown.items():
+                    counter.add(count, {**self._attributes, "reason": reason})
+            else:
+                counter.add(grown, self._attributes)
 
     async def aclose(self, deadline: float) -> None:
         """Sends the remaining metrics, until `deadline` (of the loop's clock). Never raises."""

@@ -69,6 +69,8 @@ class IntervalRecord(_Record, frozen=True, tag="interval", kw_only=True):
     paused: bool
     stopping: bool
     partitions: tuple[PartitionRecord, ...]
+    dropped: int = 0
+    """Missing in records of older versions."""
 
 
 class CheckpointRecord(_Record, frozen=True, tag="checkpoint", kw_only=True):
@@ -107,6 +109,7 @@ def interval_record(
         at=at,
         oldest_age_s=round(statistics.oldest_age, 3),
         stopping=stopping,
+        dropped=interval.dropped_count,
         partitions=tuple(
             shared(PartitionRecord, _partition(partition)) for partition in statistics.partitions
         ),
@@ -142,6 +145,7 @@ def consumer_stats(
         ru_per_s=interval.request_units_per_s,
         oldest_age_s=max(0.0, statistics.oldest_age),
         dead_letters_total=totals.dead_letters,
+        dropped_total=sum(totals.dropped.values()),
         written_total=totals.written,
         failed_total=totals.dead_letters,
         retried_total=totals.retried,
@@ -168,6 +172,7 @@ def line_fields(
         "at": round(at, 3),
         "seconds": round(interval.seconds, 3),
         **{name: getattr(interval, name) for name in _COUNTS},
+        "dropped": interval.dropped_count,
         "request_units": round(interval.request_units, 3),
         "written_per_s": round(interval.written_per_s, 3),
         "throttled_share": round(interval.throttled_share, 5),

@@ -54,6 +54,7 @@ class ConsumerView(Struct, frozen=True):
     backlog_count: int
     oldest_age_s: float | None
     dead_letters_total: int
+    dropped_total: int
     lag: int | None
     order: RateOrder | None
     instances: tuple[InstanceView, ...]
@@ -97,6 +98,7 @@ def _consumer(name: str, rows: list[ConsumerStats], order: RateOrder | None, now
         backlog_count=sum(stats.backlog_count for stats in live),
         oldest_age_s=sums.get("oldest_age"),
         dead_letters_total=sum(stats.dead_letters_total for stats in rows),
+        dropped_total=sum(stats.dropped_total for stats in rows),
         lag=sum(lag for lag in lags if lag is not None) if lags and None not in lags else None,
         order=order,
         instances=instances,

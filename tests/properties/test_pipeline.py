@@ -30,13 +30,14 @@ from consumer.core.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.core.lane import OPERATION_OVERHEAD
 from consumer.core.pipeline import Pipeline
-from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.core.work import OPERATION_OVERHEAD
+from consumer.model import Claim, Dropped, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from tests.support.consumer.pipeline_checks import check_pipeline, works_of
 
 PARTITIONS = ("0", "1")
+PARTS = 3  # records of an event at most
 ROUTES = (
     Routes(("",), ("a",)),
     Routes(("", "8"), ("b", "c")),
@@ -55,17 +56,72 @@ LETTER = WriteResult(Outcome.WRITTEN, reason="not_json")
 
 
 class Given:
-    """One event as it was received once."""
+    """One record of an event as it was received once."""
 
-    def __init__(self, record, claim, arrival):
-        self.record, self.claim, self.arrival = record, claim, arrival
+    def __init__(self, record, event, arrival):
+        self.record, self.event, self.arrival = record, event, arrival
+        self.claim = event.claim
         self.attempts = 0
         self.rejected = record.rejection is not None
-        self.settled = False
+        self.done = False  # written, or not to be written
+        event.parts.append(self)
 
     @property
     def number(self):
         return self.record.event.sequence_number
+
+
+class Received:
+    """One event."""
+
+    def __init__(self, claim, *, transactional):
+        self.claim, self.parts, self.letter = claim, [], False
+        self.transactional = transactional
+
+    @property
+    def decided(self):
+        return all(part.done or part.rejected for part in self.parts)
+
+    @property
+    def rejected(self):
+        return any(part.rejected for part in self.parts)
+
+    @property
+    def begun(self):
+        """Whether a record was sent, or rejected while the event has others."""
+        at_once = len(self.parts) > 1 and not self.transactional
+        return any(part.attempts or (at_once and part.rejected) for part in self.parts)
+
+    @property
+    def settled(self):
+        if all(part.done for part in self.parts):  # the letters of a transactional sink are in it
+            return True
+        return self.decided and self.letter
+
+
+parts = st.tuples(
+    st.sampled_from("abcdef"),  # key
+    st.sampled_from("159d"),  # route
+    st.sampled_from([None] * 6 + [Rejection("not_json", "no"), Dropped("stale")]),
+    st.sampled_from([2, 2, 2, 500]),  # size
+)
+
+
+def records_of(event, drawn, own_key=None):
+    return [
+        Record(
+            event,
+            own_key or key,
+            b"x" * size,
+            "[1]",
+            route,
+            rejection=kind if isinstance(kind, Rejection) else None,
+            dropped=kind if isinstance(kind, Dropped) else None,
+            index=index,
+            of=len(drawn),
+        )
+        for index, (key, route, kind, size) in enumerate(drawn)
+    ]
 
 
 class ClaimModel:
@@ -74,7 +130,7 @@ class ClaimModel:
         self.open = True
         self.draining = False
         self.drained = False
-        self.given = {}  # sequence number -> Given
+        self.given = {}  # sequence number -> Received
         checkpoint = claim.checkpoint
         self.base = checkpoint.sequence_number if checkpoint else -1
         self.beyond = {n for a, b in (checkpoint.beyond if checkpoint else ()) for n in range(a, b + 1)}
@@ -157,7 +213,8 @@ class PipelineMachine(RuleBasedStateMachine):
                 for each in effect.rejected:
                     given_ = self.inputs_of[id(each.record)]
                     assert given_.claim.open, "a letter of a claim that is over"
-                    assert given_.rejected
+                    assert given_.event.rejected
+                    assert given_.event.decided, "a letter while other records of the event are on their way"
                     assert each.attempts == given_.attempts
                 self.dead_letters[effect.lot_id] = effect
             case SaveCheckpoint():
@@ -181,7 +238,7 @@ class PipelineMachine(RuleBasedStateMachine):
                 assert claim.draining
                 assert not claim.drained
                 claim.drained = True
-                begun = [each for each in claim.given.values() if each.attempts and not each.settled]
+                begun = [each for each in claim.given.values() if each.begun and not each.settled]
                 assert not begun, "drained with work begun"
             case WakeAt():
                 self.wake = effect.at
@@ -190,9 +247,10 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def check_batch(self, batch):
         records = [self.inputs_of[id(record)] for record in batch.records]
-        assert 1 <= len(records) <= self.batch_limits.operations
+        alone = self.transactional and len({record.number for record in records}) == 1
+        assert alone or 1 <= len(records) <= self.batch_limits.operations
         size = sum(len(record.record.payload) + len("[1]") + OPERATION_OVERHEAD for record in records)
-        assert len(records) == 1 or size <= self.batch_limits.bytes
+        assert alone or len(records) == 1 or size <= self.batch_limits.bytes
         on_the_way = {record.key for each in self.batches.values() for record in each.records}
         if self.transactional:
             assert batch.lane not in {each.lane for each in self.batches.values()}
@@ -200,14 +258,16 @@ class PipelineMachine(RuleBasedStateMachine):
             assert numbers == sorted(numbers)
             lowest = min(n for n, each in records[0].claim.given.items() if not each.settled)
             assert records[0].claim.draining or numbers[0] == lowest
+            parts = [part for number in set(numbers) for part in records[0].claim.given[number].parts]
+            assert {id(part) for part in parts} == {id(part) for part in records}, "an event in two batches"
         else:
             keys = [record.record.key for record in records]
             assert len(set(keys)) == len(keys)
             assert not on_the_way & set(keys), "two records of a key on the way"
         for each in records:
             assert each.claim.open, "a write of a claim that is over"
-            assert not each.settled
-            if not each.attempts and not self.batch_limits.coalesce:
+            assert not each.done
+            if not each.event.begun and not self.batch_limits.coalesce:
                 assert not each.claim.draining, "a start of a claim that ends"
             each.attempts += 1
             if not self.transactional and not self.batch_limits.coalesce:
@@ -217,7 +277,8 @@ class PipelineMachine(RuleBasedStateMachine):
             fresh = sum(record.attempts == 1 for record in records)
             self.starts.append((self.now, fresh))
             window = sum(count for at, count in self.starts if at + 1.0 > self.now)
-            assert window <= math.ceil(self.rate)
+            # All records of an event start together where its position is stored with them.
+            assert window <= math.ceil(self.rate) + (PARTS - 1) * self.transactional
 
     def check_checkpoint(self, effect):
         claim = self.claims[effect.claim.partition]
@@ -240,7 +301,7 @@ class PipelineMachine(RuleBasedStateMachine):
             assert partition.epoch == claim.claim.epoch
             assert partition.low_water == claim.mark()
             assert partition.unsettled == sum(not one.settled for one in claim.given.values())
-            begun = [one.arrival for one in claim.given.values() if one.attempts and not one.settled]
+            begun = [one for one in claim.given.values() if one.begun and not one.settled]
             assert stats.backlog_count >= len(begun)
         assert stats.paused == self.paused
         high = high_count(self.limits, stats.rate_limit)
@@ -287,10 +348,8 @@ class PipelineMachine(RuleBasedStateMachine):
         events=st.lists(
             st.tuples(
                 st.sampled_from([1, 1, 1, 3]),  # the step of the sequence number
-                st.sampled_from("abcdef"),
-                st.sampled_from("159d"),
-                st.sampled_from([False] * 6 + [True]),
-                st.sampled_from([2, 2, 2, 500]),
+                st.just([]) | st.lists(parts, min_size=2, max_size=PARTS),
+                parts,
             ),
             max_size=6,
         ),
@@ -300,12 +359,10 @@ class PipelineMachine(RuleBasedStateMachine):
         claim = self.claims[name]
         number = max(0, self.next[name] - back) - 1
         records = []
-        for step, key, route, poison, size in events:
+        for step, several, one in events:
             number += step
-            rejection = Rejection("not_json", "no") if poison else None
             event = Event(name, number, f"o{number}", 0.0, b"{}")
-            own = f"{name}~{number}" if self.transactional else key
-            records.append(Record(event, own, b"x" * size, "[1]", route, rejection))
+            records += records_of(event, several or [one], f"{name}~{number}" if self.transactional else None)
         self.next[name] = max(self.next[name], number + 1)
         self.hand_over(claim, records)
         self.tell(EventsReceived(name, claim.claim.epoch, records, number))
@@ -315,8 +372,12 @@ class PipelineMachine(RuleBasedStateMachine):
         for record in records:
             number = record.event.sequence_number
             self.arrivals += 1
-            one = Given(record, claim, self.arrivals)
-            self.inputs_of[id(record)] = one
+            if not record.index:
+                event = Received(claim, transactional=self.transactional)
+            one = self.inputs_of[id(record)] = Given(record, event, self.arrivals)
+            one.done = record.dropped is not None and not self.transactional
+            if record.index:  # decided with the first one
+                continue
             if (
                 claim.draining
                 or number in claim.given
@@ -327,7 +388,7 @@ class PipelineMachine(RuleBasedStateMachine):
             if number > highest and number in claim.beyond:
                 claim.seen_settled.add(number)
             else:
-                claim.given[number] = one
+                claim.given[number] = event
             highest = max(highest, number)
 
     @precondition(lambda self: self.claims)
@@ -374,7 +435,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.settle(one)
         if self.batch_limits.coalesce and not self.transactional:
             for claim in self.claims.values():
-                for other in claim.given.values():
+                for other in [part for event in claim.given.values() for part in event.parts]:
                     if self.superseded(other, one):
                         self.settle(other)
 
@@ -392,16 +453,20 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def settle(self, one):
         if one.claim.open:
-            one.settled = True
+            one.done = True
 
     @precondition(lambda self: self.dead_letters)
     @rule(stored=st.booleans())
     def letters_stored(self, stored):
         lot_id, effect = self.dead_letters.popitem()
         if stored:
-            for each in effect.rejected:
-                self.settle(self.inputs_of[id(each.record)])
+            self.settle_letters(effect)
         self.tell(DeadLettersStored(lot_id, stored))
+
+    def settle_letters(self, effect):
+        for each in effect.rejected:
+            event = self.inputs_of[id(each.record)].event
+            event.letter = event.claim.open
 
     @precondition(lambda self: self.saves)
     @rule(data=st.data(), saved=st.booleans(), arrived=st.booleans())
@@ -464,7 +529,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def quiesce(self):
         """With a sink and stores that say yes, everything received is settled, and soon."""
-        works = sum(len(claim.given) for claim in self.claims.values())
+        works = sum(len(event.parts) for claim in self.claims.values() for event in claim.given.values())
         began = self.now
         for _ in range(200 + 30 * works):
             if self.batches:
@@ -493,8 +558,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def do_letters(self):
         lot_id, effect = self.dead_letters.popitem()
-        for each in effect.rejected:
-            self.settle(self.inputs_of[id(each.record)])
+        self.settle_letters(effect)
         self.tell(DeadLettersStored(lot_id, stored=True))
 
     def do_save(self):
@@ -541,7 +605,10 @@ def settled_by(pieces, coalesce):
         for effect in pipeline.handle(inputs.popleft() if inputs else Tick(), now=now):
             match effect:
                 case WriteBatch():
-                    documents |= {record.key: record.event.sequence_number for record in effect.batch.records}
+                    documents |= {
+                        record.key: (record.event.sequence_number, record.index)
+                        for record in effect.batch.records
+                    }
                     inputs.append(BatchWritten(effect.batch.batch_id, [WRITTEN] * len(effect.batch.records)))
                 case StoreDeadLetters():
                     dead_letters |= {each.record.event.sequence_number for each in effect.rejected}
@@ -555,29 +622,22 @@ def settled_by(pieces, coalesce):
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("19"), st.sampled_from([0, 0, 0, 1]))),
+    st.lists(st.lists(parts, min_size=1, max_size=PARTS)),
     st.sets(st.integers(0, 50)),
     st.booleans(),
 )
 def test_where_the_events_are_cut_changes_nothing_that_is_settled(events, cuts, coalesce):
-    records = [
-        Record(
-            Event("0", number, f"o{number}", 0.0, b"{}"),
-            key,
-            b"{}",
-            "[1]",
-            route,
-            Rejection("not_json", "no") if poison else None,
-        )
-        for number, (key, route, poison) in enumerate(events)
+    received = [
+        records_of(Event("0", number, f"o{number}", 0.0, b"{}"), drawn) for number, drawn in enumerate(events)
     ]
-    bounds = sorted({0, len(records), *(cut for cut in cuts if cut < len(records))})
-    pieces = [records[a:b] for a, b in itertools.pairwise(bounds)]
+    bounds = sorted({0, len(received), *(cut for cut in cuts if cut < len(received))})
+    records = list(itertools.chain(*received))
+    pieces = [list(itertools.chain(*received[a:b])) for a, b in itertools.pairwise(bounds)]
 
     documents, dead_letters, checkpoints = settled_by(pieces, coalesce)
 
     assert (documents, dead_letters, checkpoints) == settled_by([records], coalesce)
-    good = [record for record in records if record.rejection is None]
-    assert documents == {each.key: each.event.sequence_number for each in good}
-    assert len(dead_letters) == len(records) - len(good)
-    assert not records or checkpoints["0"].sequence_number == len(records) - 1
+    good = [record for record in records if record.rejection is None and record.dropped is None]
+    assert documents == {each.key: (each.event.sequence_number, each.index) for each in good}
+    assert dead_letters == {each.event.sequence_number for each in records if each.rejection is not None}
+    assert not records or checkpoints["0"].sequence_number == len(received) - 1

@@ -19,13 +19,14 @@ from msgspec import UNSET
 
 from consumer.mapping.documents import find
 from consumer.mapping.sources import parse_source
-from consumer.model import Event, Record, Rejection
+from consumer.model import Record, Rejection, Write
 from tidemark.foundation.errors import SettingsError
 
 Fit = Callable[[Any], Any]
 """The value as Arrow takes it, decimals as texts. Raises ValueError, with a sentence that ends the one about the column."""
 
 _BOM = b"\xef\xbb\xbf"
+_json_text = msgspec.json.Encoder().encode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
@@ -100,11 +101,11 @@ class RowMapper:
         self._fits = [(each.name, _fit_of(each.type, each.name), each.nullable) for each in schema]
         self._stored = [_stored_type(each.type) for each in schema]
 
-    def row(self, event: Event, document: Mapping[str, Any]) -> bytes | Rejection:
+    def row(self, write: Write, document: Mapping[str, Any]) -> bytes | Rejection:
         """The row of a document, or why it can never be one."""
         row: list[Any] = []
         for (name, fit, nullable), source in zip(self._fits, self._sources, strict=True):
-            value = self._of_event(event, source) if isinstance(source, str) else find(document, source)
+            value = self._of_write(write, source) if isinstance(source, str) else find(document, source)
             if value is UNSET or value is None:
                 if not nullable:
                     return Rejection(
@@ -118,10 +119,14 @@ class RowMapper:
                 return Rejection("value", f"column '{name}' {error}")
         return _encode(row)
 
-    def _of_event(self, event: Event, source: str) -> Any:
+    def _of_write(self, write: Write, source: str) -> Any:
         if source == "body":
-            return event.body.removeprefix(_BOM)
-        return self._topic if source == "topic" else getattr(event, source)
+            return (
+                write.event.body.removeprefix(_BOM) if write.document is None else _json_text(write.document)
+            )
+        if source == "index":
+            return write.index
+        return self._topic if source == "topic" else getattr(write.event, source)
 
     def batch(self, records: Sequence[Record]) -> pa.RecordBatch:
         """The rows of records, in their order."""

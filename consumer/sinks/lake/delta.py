@@ -194,7 +194,7 @@ def prepare_row(mapper: RowMapper, write: Write) -> Record:
         )
         return rejected(event, Rejection("operation", why))
     document = read_object(event) if write.document is None else write.document
-    row = document if isinstance(document, Rejection) else mapper.row(event, document)
+    row = document if isinstance(document, Rejection) else mapper.row(write, document)
     if isinstance(row, Rejection):
         return rejected(event, row)
     return Record(event, f"{event.partition}~{event.sequence_number}~{write.index}", payload=row)

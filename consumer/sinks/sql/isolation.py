@@ -38,19 +38,22 @@ partition), only these are rejected.
 """
 
 
+RecordNumber = tuple[int, int]
+
+
 class TryAgainError(Exception):
     """The transaction must be rolled back and begun anew, because more is known now."""
 
 
 class Isolation:
-    """The records of one write. Rejections are added to `rejections`, by sequence number."""
+    """The records of one write. Rejections are added to `rejections`, by Record.number."""
 
     def __init__(
         self,
         target: Target,
         dialect: str,
         evidence: Evidence,
-        rejections: dict[int, Rejection],
+        rejections: dict[RecordNumber, Rejection],
         passing: Exception | None = None,
         known_good: Record | None = None,
     ) -> None:
@@ -64,10 +67,10 @@ class Isolation:
         self._passing = passing
         self._known_good = known_good
         self._of_known_good: str | None = None
-        self._collided: set[int] = set()
-        self._unclear: dict[int, tuple[Record, Exception]] = {}
-        self._doubted: dict[int, tuple[Record, Exception]] = {}
-        self._left_out: set[int] = set()
+        self._collided: set[RecordNumber] = set()
+        self._unclear: dict[RecordNumber, tuple[Record, Exception]] = {}
+        self._doubted: dict[RecordNumber, tuple[Record, Exception]] = {}
+        self._left_out: set[RecordNumber] = set()
         self._trials_left = _TRIALS
         self._some_passed = False
 
@@ -80,7 +83,7 @@ class Isolation:
             # Otherwise a deferred constraint fails at the commit, when nobody can tell which event violates it.
             connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
         for record in records:
-            if _number(record) not in self._left_out:
+            if record.number not in self._left_out:
                 self._write_one(connection, record)
         if self._doubted:
             self._judge_doubted(connection)
@@ -116,9 +119,9 @@ class Isolation:
         """Whether the record gets a second try. Another partition may insert its key between update and insert; then the
         second try finds that row. A constraint that is really violated is violated again.
         """
-        first = isinstance(error, IntegrityError) and _number(record) not in self._collided
+        first = isinstance(error, IntegrityError) and record.number not in self._collided
         if first:
-            self._collided.add(_number(record))
+            self._collided.add(record.number)
         return first
 
     def _note(self, record: Record, error: Exception) -> None:
@@ -126,10 +129,10 @@ class Isolation:
         rejection = rejection_of(error)
         self._passing = None
         if at_fault or (rejection is not None and not may_be_of_table(error)):
-            self._rejections[_number(record)] = rejection or refusal_of(error)
+            self._rejections[record.number] = rejection or refusal_of(error)
         else:
             undecided = self._unclear if rejection is None else self._doubted
-            undecided[_number(record)] = (record, error)
+            undecided[record.number] = (record, error)
 
     def _judge_doubted(self, connection: Connection) -> None:
         """Rejects records for the database's error about them, unless the table may have changed for all of them."""
@@ -156,7 +159,7 @@ class Isolation:
     def _reject(self, record: Record, error: Exception) -> None:
         if not self._some_passed:
             self._evidence.believe(_id(record), code_of(error))
-        self._rejections[_number(record)] = rejection_of(error) or refusal_of(error)
+        self._rejections[record.number] = rejection_of(error) or refusal_of(error)
 
     def _error_of_known_good(self, connection: Connection) -> str | None:
         """The error code with which a record fails now that was written before: '' if it passes, None if there is none. It
@@ -203,12 +206,8 @@ class Isolation:
         ) from error
 
 
-def _number(record: Record) -> int:
-    return record.event.sequence_number
-
-
 def _id(record: Record) -> Hashable:
-    return record.event.partition, record.event.sequence_number
+    return record.event.partition, record.number
 
 
 def _roll_back(savepoint: NestedTransaction) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 import sqlalchemy as sa
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from sqlalchemy import event as sa_event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
@@ -30,6 +30,7 @@ _PARTITION = len("2047@")  # a hub has at most 2,048 partitions, in a dedicated 
 _HANDLING = "tidemark.handling"
 _NOT_YOURS = "a handler must not end the transaction: the sink commits rows and position together"
 
+_json_text = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
@@ -108,6 +109,12 @@ class TableTarget:
         document = read_object(write.event) if write.document is None else write.document
         if isinstance(document, Rejection):
             return document
+        if write.index and self._is_keyed_by_position and "index" not in self._sources.values():
+            return Rejection(
+                "several",
+                f"the event has several documents, and its position is the key of table '{self._name}': they would replace"
+                " each other; add a column with the source @index to the key",
+            )
         values = []
         for name, path in self._paths.items():
             value = find(document, path)
@@ -116,6 +123,8 @@ class TableTarget:
                 self._coercers[name](values[-1])
             except (ValueError, TypeError, ArithmeticError, OSError) as error:
                 return Rejection("value", f"column '{name}': {error}")
+        if write.document is not None and "body" in self._sources.values():
+            values.append(_json_text(document).decode())
         try:
             return _encode(values) if values else b""
         except OverflowError as error:
@@ -125,8 +134,7 @@ class TableTarget:
         return not column or column.lower() in {name.lower() for name in self._sources}
 
     def check(self, incarnation: str) -> None:
-        by_position = [name for name in self._key if self._sources[name] in {"sequence_number", "offset"}]
-        if incarnation and by_position and not self._with_incarnation.intersection(self._key):
+        if incarnation and self._is_keyed_by_position and not self._with_incarnation.intersection(self._key):
             raise SettingsError(
                 f"the key of table '{self._name}' ({', '.join(self._key)}) has positions of events and no incarnation of the"
                 " hub, which was created anew: its events would replace rows of the hub before it. Add a text column to"
@@ -141,13 +149,23 @@ class TableTarget:
                     " its own to @incarnation in CONSUMER_SQL_COLUMNS"
                 )
 
+    @property
+    def _is_keyed_by_position(self) -> bool:
+        return any(self._sources[name] in {"sequence_number", "offset"} for name in self._key)
+
     def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
         self._statement.execute(connection, [self._row(record) for record in records])
 
     def _row(self, record: Record) -> dict[str, Any]:
-        values = dict(zip(self._paths, _decode(record.payload), strict=True)) if self._paths else {}
+        stored = _decode(record.payload) if record.payload else []
+        values = dict(zip(self._paths, stored, strict=False))
+        body = stored[-1] if len(stored) > len(self._paths) else None
         for name, source in self._sources.items():
-            if isinstance(source, str):
+            if source == "index":
+                values[name] = record.index
+            elif source == "body" and body is not None:
+                values[name] = JsonText(body) if self._is_json[name] else body
+            elif isinstance(source, str):
                 values[name] = self._of_event(name, source, record.event)
         return {
             name: value if isinstance(value, JsonText) else self._coercers[name](value)
@@ -202,7 +220,8 @@ def events_target() -> TableTarget:
 
 
 class HandlerTarget:
-    """Calls `handler(connection, event)` for every event; an exception makes the event a dead letter.
+    """Calls `handler(connection, event)` for every event, or every document of it, which is then the body as JSON; an exception
+    makes the event a dead letter.
 
     The handler must use only the connection and must not end the transaction: the sink may call it again for the same
     event after a rollback. Errors that trying again may cure (a lost connection, a missing table, OSError) reject nothing.
@@ -224,6 +243,8 @@ class HandlerTarget:
         """Nothing to check: the handler gets each event with its `incarnation`, and has its own keys."""
 
     def prepare(self, write: Write) -> bytes | Rejection:
+        if write.document is not None:
+            return _json_text(write.document)
         unreadable = write.event.unreadable
         return b"" if unreadable is None else Rejection("unreadable", unreadable)
 
@@ -231,7 +252,10 @@ class HandlerTarget:
         connection.info[_HANDLING] = True
         try:
             for record in records:
-                self._handle(connection, record.event)
+                handled = record.event
+                if record.payload:
+                    handled = structs.replace(handled, body=record.payload)
+                self._handle(connection, handled)
         finally:
             connection.info.pop(_HANDLING, None)
         # After an error that the handler caught, PostgreSQL takes no more statements and silently turns a COMMIT into a

@@ -19,10 +19,10 @@ from sqlalchemy.exc import IntegrityError
 
 from consumer import model
 from consumer.errors import FencedError
-from consumer.model import Claim, Event, Record, Write
+from consumer.model import Claim, Event, Record, Write, rejection_of_event
 from consumer.sinks.evidence import Evidence
 from consumer.sinks.sql.failures import Blame, blame_of, is_answer, refusal_of, rejection_of
-from consumer.sinks.sql.isolation import Isolation, TryAgainError
+from consumer.sinks.sql.isolation import Isolation, RecordNumber, TryAgainError
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import dead_letters, positions
 from tidemark.foundation.errors import UnavailableError
@@ -64,8 +64,11 @@ class SqlTransactionalSink:
 
     def prepare(self, write: Write) -> Record:
         event = write.event
-        prepared = self.target.prepare(write)
-        key = f"{event.partition}~{event.sequence_number}"
+        prepared: bytes | model.Rejection = self.target.prepare(write)
+        if write.operation is not model.Operation.UPSERT:
+            why = f"a SQL sink writes rows (upsert); the event asks for {write.operation}"
+            prepared = model.Rejection("operation", why)
+        key = f"{event.partition}~{event.sequence_number}" + (f"~{write.index}" if write.index else "")
         if isinstance(prepared, model.Rejection):
             return Record(event, key, rejection=prepared)
         return Record(event, key, payload=prepared)
@@ -140,7 +143,7 @@ class SqlTransactionalSink:
         """Runs in a thread of the database. Writes all records at once first; after an error that may be about a row, record
         by record. Raises FencedError, UnavailableError, and errors that are not the fault of an event.
         """
-        rejections = {r.event.sequence_number: r.rejection for r in records if r.rejection is not None}
+        rejections = {r.number: r.rejection for r in records if r.rejection is not None}
         isolation: Isolation | None = None
         rereads = 0
         while position.stored < records[-1].event.sequence_number:
@@ -160,21 +163,19 @@ class SqlTransactionalSink:
                     self.target, self.database.dialect, self._evidence, rejections, passing, self._known_good
                 )
             else:
-                if self.target.is_repeatable and (
-                    fit := [r for r in todo if r.event.sequence_number not in rejections]
-                ):
+                if self.target.is_repeatable and (fit := _fit(todo, rejections)):
                     self._known_good = fit[-1]
                 position.settle(records[-1].event.sequence_number)
                 for record in records:
-                    self._evidence.settled((record.event.partition, record.event.sequence_number))
-        return [_written(rejections.get(record.event.sequence_number)) for record in records]
+                    self._evidence.settled((record.event.partition, record.number))
+        return [_written(rejections.get(record.number)) for record in records]
 
     def _transaction(
         self,
         position: _Position,
         last: Event,
         todo: Sequence[Record],
-        rejections: dict[int, model.Rejection],
+        rejections: dict[RecordNumber, model.Rejection],
         isolation: Isolation | None,
     ) -> None:
         """Writes all of `todo` and the position after `last`, and commits. Raises _MovedError."""
@@ -183,18 +184,31 @@ class SqlTransactionalSink:
                 connection, self.scope, position.claim, position.stored, position.after(last)
             ):
                 raise _MovedError
-            fit = [record for record in todo if record.event.sequence_number not in rejections]
+            fit = _fit(todo, rejections)
             if isolation is not None:
                 isolation.write(connection, fit)
             elif fit:
                 self._write_together(connection, position, fit)
-            names = self.scope.hub, self.scope.consumer_group
-            rejected = [
-                model.DeadLetter(*names, record.event, why, position.attempts, self.clock())
-                for record in todo
-                if (why := rejections.get(record.event.sequence_number))
-            ]
-            dead_letters.put(connection, self.scope, rejected)
+            dead_letters.put(connection, self.scope, self._dead_letters(position, todo, rejections))
+
+    def _dead_letters(
+        self,
+        position: _Position,
+        todo: Sequence[Record],
+        rejections: dict[RecordNumber, model.Rejection],
+    ) -> list[model.DeadLetter]:
+        """One for each event with a rejected record."""
+        rejected: dict[int, list[tuple[Record, model.Rejection]]] = {}
+        for record in todo:
+            if (why := rejections.get(record.number)) is not None:
+                rejected.setdefault(record.event.sequence_number, []).append((record, why))
+        names = self.scope.hub, self.scope.consumer_group
+        return [
+            model.DeadLetter(
+                *names, found[0][0].event, rejection_of_event(found), position.attempts, self.clock()
+            )
+            for found in rejected.values()
+        ]
 
     def _write_together(self, connection: Connection, position: _Position, records: Sequence[Record]) -> None:
         trial = self._evidence.begin()
@@ -275,6 +289,11 @@ async def _ended(running: asyncio.Future[Any] | None, deadline: float) -> bool:
 
 def _again(batch: model.Batch, reason: str) -> Sequence[model.WriteResult]:
     return [model.WriteResult(model.Outcome.RETRY, reason=reason)] * len(batch.records)
+
+
+def _fit(records: Sequence[Record], rejections: dict[RecordNumber, model.Rejection]) -> list[Record]:
+    """What is to be written of these."""
+    return [record for record in records if record.number not in rejections and record.dropped is None]
 
 
 def _written(rejection: model.Rejection | None) -> model.WriteResult:

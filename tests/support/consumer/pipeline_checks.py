@@ -8,17 +8,25 @@ def check_pipeline(pipeline):
     inside = {
         id(work): work for work in (*works_of(pipeline._lanes), *_rejected(pipeline._rejected))
     }.values()
-    assert len(inside) == backlog.count, f"{len(inside)} works inside, {backlog.count} counted: {story}"
-    assert sum(work.record.size for work in inside) == backlog.bytes, f"bytes are off: {story}"
+    siblings = {id(work.siblings): work.siblings for work in inside if work.siblings}.values()
+    alone = [work for work in inside if not work.siblings]
+    events = len(alone) + len(siblings)
+    assert events == backlog.count, f"{events} events inside, {backlog.count} counted: {story}"
+    held = sum(work.record.size for work in alone) + sum(each.held for each in siblings)
+    held += sum(len(work.record.payload) for work in inside if work.siblings)
+    assert held == backlog.bytes, f"bytes are off: {story}"
+    for each in siblings:
+        open_ = sum(work.siblings is each for work in inside)
+        assert each.open == open_, f"{each.open} records open, {open_} works of them inside: {story}"
     for partition in backlog.partitions.values():
         work_list = partition.work_list
         check_work_list(work_list)
-        own = [work for work in inside if work.work_list is work_list]
-        lowest = min((work.record.event.sequence_number for work in own), default=math.inf)
+        own = {work.record.event.sequence_number for work in inside if work.work_list is work_list}
+        lowest = min(own, default=math.inf)
         assert work_list.mark[0] < lowest, f"the mark passed unsettled event {lowest}: {story}"
         if not partition.draining:
             assert len(own) == work_list.unsettled, (
-                f"{len(own)} works, {work_list.unsettled} unsettled: {story}"
+                f"{len(own)} events, {work_list.unsettled} unsettled: {story}"
             )
 
 

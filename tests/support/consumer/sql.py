@@ -75,8 +75,12 @@ class World:
 
     async def write(self, *events, sink=None, deadline=None):
         """The results' (outcome, reason), one per event."""
+        records = [(sink or self.sink).prepare(Write(each)) for each in events]
+        return await self.write_records(*records, sink=sink, deadline=deadline)
+
+    async def write_records(self, *records, sink=None, deadline=None):
         sink = sink or self.sink
-        batch = Batch(next(BATCHES), events[0].partition, tuple(sink.prepare(Write(e)) for e in events))
+        batch = Batch(next(BATCHES), records[0].event.partition, records)
         results = await sink.write(batch, deadline=deadline or soon())
         return [(result.outcome, result.reason) for result in results]
 

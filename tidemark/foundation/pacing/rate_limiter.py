@@ -74,12 +74,14 @@ class RateLimiter:
             self._window = self._count / rate
             self._slots = min(SLOTS_PER_WINDOW, self._count)
 
-    def take(self, wanted: int, now: float) -> int:
-        """How many of the `wanted` records may start at `now`; they are counted as started."""
+    def take(self, wanted: int, now: float, forced: int = 0) -> int:
+        """How many of the `wanted` records may start at `now`; they are counted as started, with `forced` others that
+        start whatever the rate says: the next ones wait the longer.
+        """
         if self._rate is None:
-            return wanted
+            return wanted + forced
         now = self._advance(now)
-        taken = max(0, min(wanted, self._quota() - self._used, self._count - self._logged))
+        taken = forced + max(0, min(wanted, self._quota() - self._used, self._count - self._logged))
         if taken:
             self._used += taken
             self._logged += taken

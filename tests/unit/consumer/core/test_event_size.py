@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.core.effects import EventsReceived, PartitionClaimed, PauseReceiving
-from consumer.core.lane import Work
 from consumer.core.pipeline import Pipeline
 from consumer.core.settled.low_water import WorkList
+from consumer.core.work import Work
 from consumer.leasing.start_position import Start
 from consumer.model import Claim, Event, Record, Routes
 from consumer.options import BacklogLimits, BatchLimits

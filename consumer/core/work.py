@@ -1,0 +1,68 @@
+"""The records that the pipeline holds.
+
+Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from consumer.core.settled.low_water import WorkList
+from consumer.model import Record, Rejection
+
+OPERATION_OVERHEAD = 64
+"""Bytes around a document in a bulk request: operation type, field names, braces."""
+
+
+class Siblings(Struct, eq=False, gc=False):
+    """What the works of one event have in common, if the event has several records."""
+
+    open: int
+    """How many of its records are neither written, rejected nor dropped; then 1 while its dead letter is stored."""
+    held: int
+    """Bytes in memory of the event, which its works do not count."""
+    is_counted: bool = False
+    """Whether it is in the backlog's count."""
+    is_begun: bool = False
+    """Whether any of its records was attempted or rejected."""
+    is_given_up: bool = False
+    """Whether a record was dropped that was neither written nor rejected, so that the event is not settled."""
+    rejected: list[tuple[Record, Rejection]] = []
+
+
+class Work(Struct, eq=False, gc=False):
+    """A record in the pipeline. Nothing that it refers to refers back, so the garbage collector may skip it (consumer.model)."""
+
+    record: Record
+    work_list: WorkList
+    siblings: Siblings | None = None
+    """None if the event has one record."""
+    attempts: int = 0
+    since: float = math.inf
+    """When it was received. The flush timer starts here, also for a record that waits for an earlier one of its key."""
+    started_at: float = math.inf
+    size: int = 0
+    """Bytes in a bulk request."""
+    held: int = 0
+    """Bytes in memory."""
+    superseded: Sequence[Work] = ()
+
+    def __post_init__(self) -> None:
+        record = self.record
+        self.size = len(record.payload) + len(record.partition_key) + OPERATION_OVERHEAD
+        self.held = record.size if self.siblings is None else len(record.payload)
+
+    def is_dropped(self, work_list: WorkList) -> bool:
+        """Whether it goes when the claim of `work_list` drains (if nothing of its event was attempted) or is closed."""
+        if self.work_list is not work_list:
+            return False
+        return work_list.closed or not (
+            self.attempts or (self.siblings is not None and self.siblings.is_begun)
+        )
+
+    def __repr__(self) -> str:
+        event = self.record.event
+        return f"<{event.partition}/{event.sequence_number} key {self.record.key!r} attempts {self.attempts}>"
