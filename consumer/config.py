@@ -116,6 +116,8 @@ class ConsumerConfig(Struct, frozen=True):
     lease_interval: Annotated[float, "CONSUMER_LEASE_INTERVAL"] = 10.0
     lease_expiry: Annotated[float, "CONSUMER_LEASE_EXPIRY"] = 30.0
     shutdown: Annotated[float, "CONSUMER_SHUTDOWN"] = 25.0
+    give_up_after: float | None = None
+    """Seconds; None means never."""
     http_port: Annotated[int, "CONSUMER_HTTP_PORT", 0] = 0
     """Where a worker process answers /live, /ready, /metrics and /state; 0 is nowhere."""
     shortcut: Annotated[bool, "CONSUMER_SHORTCUT"] = True
@@ -244,6 +246,7 @@ def _config(read: _Reader) -> ConsumerConfig:
             config.policy, start=read.value("CONSUMER_START", config.policy.start, _start, accepted_start)
         ),
         dry_run=not read.of("COSMOS_WRITE", default=True),
+        give_up_after=read.seconds("CONSUMER_GIVE_UP_AFTER", 0.0) or None,
         cosmos_connection=read.connection("COSMOS_CONNSTRING", config.cosmos_connection),
         sql=structs.replace(
             config.sql,

@@ -210,6 +210,11 @@ class WriteResult(Struct, frozen=True, gc=False):
             return False
         return self.status in _UNSERVED or self.status >= 500
 
+    @property
+    def reached(self) -> bool:
+        """Whether the service answered this instance as it answers others; a busy one does."""
+        return not self.unserved or self.status == 429
+
 
 _UNSERVED = frozenset({0, 401, 403, 408, 429})
 

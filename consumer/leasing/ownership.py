@@ -35,7 +35,6 @@ _LEAST_PATIENCE = (
     2.0  # seconds for a call to the store; on a busy machine a healthy store may take more than one
 )
 _RELEASE_TIMEOUT = 2.0  # seconds; after that the lease is left to expire
-_PARTITIONS_EVERY = 60.0  # seconds; a hub seldom gets partitions, and asking takes a connection
 _PARTITIONS_WITHIN = 30.0  # seconds; twice the receiver's own limit
 _RESOLUTION = 1.0  # seconds; Blob Storage reports times in whole seconds
 
@@ -85,6 +84,8 @@ class Ownership:
     interval: float = 10.0
     expiry: float = 30.0
     drain: float = 20.0
+    ask_every: float = 60.0
+    """Seconds between two questions to the hub; it seldom gets partitions, and asking takes a connection."""
 
     def __post_init__(self) -> None:
         self._held: dict[str, _Held] = {}
@@ -96,6 +97,9 @@ class Ownership:
         self._writing = asyncio.Lock()
         self.has_listed = False
         """Whether a round has succeeded: the hub's partitions and their leases are known."""
+        self.others = 0
+        """Other instances that were present in the last round."""
+        self._away = False
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clock = asyncio.get_running_loop().time
 
@@ -103,6 +107,11 @@ class Ownership:
     def owned(self) -> list[str]:
         """The owned partitions that are not being given up."""
         return [partition for partition, held in self._held.items() if held.losing is None]
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether partitions are owned, or still being given up."""
+        return bool(self._held)
 
     async def run(self) -> None:
         """Balances until it is cancelled; call `release_all` after it.
@@ -133,6 +142,25 @@ class Ownership:
             # As long as the store asks for, but not so long that leases expire, and not without any pause.
             return min(self.interval / 2, max(error.retry_after or 0.0, self.interval / _HURRY))
         return self.interval / _HURRY if soon else self.interval
+
+    async def leave(self) -> None:
+        """Gives every partition up, so that others take them. Nothing is claimed until `come_back`."""
+        self._away = True
+        for partition in list(self._held):
+            self._lose(partition, self._clock() + self.drain, stolen=False)
+        async with self._writing:  # after the round that may be under way
+            with contextlib.suppress(
+                UnavailableError
+            ):  # then the presence expires, and others get their share later
+                leases, _ = await self._list(self._deadline())
+                own = presence_of(self.owner)
+                for lease in leases:
+                    if lease.partition == own:
+                        await self._release(lease, self._deadline())
+
+    def come_back(self) -> None:
+        """Takes part again, from the next round on."""
+        self._away = False
 
     async def release_all(self, deadline: float) -> None:
         """Gives up and releases every partition, then deletes the presence. Call it once `run` has ended.
@@ -166,6 +194,8 @@ class Ownership:
     async def _round(self) -> bool:
         """Lists, renews, claims and releases once. True if the next round should come soon."""
         async with self._writing:
+            if self._away:  # what is still being finished keeps its lease
+                return bool(await self._write([held.lease for held in self._held.values()]))
             # Concurrently, like the calls after it, so that one slow call does not delay a renewal.
             own = {partition: held.lease for partition, held in self._held.items()}
             listing, renewing = await asyncio.gather(
@@ -178,6 +208,10 @@ class Ownership:
             renewed = {name: held.lease for name, held in self._held.items() if held.lease is not own[name]}
             leases = [renewed.get(old.partition, old) if old.owner == self.owner else old for old in leases]
             of_partitions, presences = split(leases)
+            self.others = sum(
+                lease.owner not in {"", self.owner} and store_now - lease.renewed_at <= self.expiry
+                for lease in presences
+            )
             self._compare(of_partitions)
             self._note_unknown(of_partitions)
             steps = plan(
@@ -213,7 +247,7 @@ class Ownership:
         answered = True
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PARTITIONS_EVERY if answered else self.interval):
+                async with asyncio.timeout(self.ask_every if answered else self.interval):
                     await self._unknown_found.wait()
             self._unknown_found.clear()
             try:

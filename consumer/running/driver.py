@@ -58,7 +58,7 @@ class Driver:
     """`failed` gets the error that ends the consumer; `receiving` is cleared while the pipeline takes no events.
 
     `on_checkpoint` is called with each saved checkpoint and the number of events that are unsettled then, `on_fenced`
-    with a partition and an epoch that another consumer replaced. `chance` spreads retries in time. Without a `preparation`
+    with a partition and an epoch that another consumer replaced, `on_answer` after each write with whether the sink was reached. `chance` spreads retries in time. Without a `preparation`
     the sink reads the bodies of events itself.
     """
 
@@ -69,6 +69,7 @@ class Driver:
     _: KW_ONLY
     on_checkpoint: Callable[[Checkpoint, int], None] | None = None
     on_fenced: Callable[[str, int], None] | None = None
+    on_answer: Callable[[bool], object] = bool
     chance: Chance = random.random
     preparation: Preparation | None = None
 
@@ -331,8 +332,10 @@ class Driver:
             reason = str(error)
         except Exception as error:  # the outcome is unknown: written again
             log.warning("writing %d records failed: %r", len(batch.records), error)
+            self.on_answer(False)
             reason = f"{type(error).__name__}: {error}"
         else:
+            self.on_answer(any(result.reached for result in results))
             if len(results) == len(batch.records):
                 return results
             reason = f"the sink answered {len(results)} of {len(batch.records)} records"

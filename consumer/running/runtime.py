@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
 from consumer.errors import FencedError, ShutdownError
+from consumer.leasing.away import watch_reach
 from consumer.leasing.balance import split
 from consumer.leasing.claiming import claim_partition
 from consumer.leasing.fleet_share import FleetShare
 from consumer.leasing.ownership import Ownership
+from consumer.leasing.reach import Reach, Service
 from consumer.leasing.start_position import Expired, refuse_gap
 from consumer.model import Checkpoint, Claim, Event
 from consumer.options import PositionPolicy
@@ -33,6 +36,9 @@ log = logging.getLogger("tidemark.consumer")
 
 _GRACE = 1.0
 """Seconds for tasks to end when the deadline has passed."""
+
+ASK_EVERY = 60.0
+"""Seconds between two questions for the partitions of the hub at most."""
 
 _RECLAIM_AFTER = 1.5
 """Lease intervals before a partition is claimed again that another consumer took. The leases are read in between, so that
@@ -54,6 +60,8 @@ class RuntimeSettings(Struct, frozen=True):
     fleet_rate: float | None = None
     """Records per second of all instances together: each takes the share of the partitions it owns."""
     retry: float = 2.0
+    give_up_after: float | None = None
+    """Seconds without an answer of hub or sink after which the partitions are given up; see `Reach`."""
 
 
 @dataclass(eq=False)
@@ -80,11 +88,13 @@ class Consumer:
     def __post_init__(self) -> None:
         self._receiving: dict[str, _Receiving] = {}
         self._share = FleetShare()
+        self._reach = Reach(self.settings.give_up_after)
         self._is_first_listing = True
         self._undrained: list[str] = []
         self._close_by = 0.0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.driver.on_fenced = self.fenced
+        self.driver.on_answer = lambda reached: self._note(Service.SINK, reached=reached)
         self.ownership = Ownership(
             self.leases,
             self.settings.owner,
@@ -93,6 +103,7 @@ class Consumer:
             interval=self.settings.lease_interval,
             expiry=self.settings.lease_expiry,
             drain=self.settings.drain,
+            ask_every=min(ASK_EVERY, max(1.0, (self.settings.give_up_after or math.inf) / 2)),
         )
 
     @property
@@ -100,6 +111,10 @@ class Consumer:
         """What this instance waits for before it can consume; '' when it can, also while others own all partitions."""
         if not self.driver.is_open:
             return "the sink or the dead-letter store has not answered yet"
+        if self._reach.reason:
+            return (
+                f"it gave its partitions up: {self._reach.reason}; it comes back when hub and sink answer it"
+            )
         return "" if self.ownership.has_listed else "the hub and the lease store have not answered yet"
 
     @property
@@ -143,14 +158,20 @@ class Consumer:
         """The error with which balancing ended, or None."""
         balancing = asyncio.create_task(self.ownership.run(), name="ownership")
         stopping = asyncio.create_task(stop.wait(), name="stop")
-        watching = asyncio.create_task(self._watch_positions(), name="positions")
+        watching = {
+            asyncio.create_task(self._watch_positions(), name="positions"),
+            asyncio.create_task(
+                watch_reach(self._reach, self.ownership, self._questions, every=self.settings.retry),
+                name="reach",
+            ),
+        }
         try:
             await asyncio.wait(
                 (balancing, stopping, self.driver.failed, self._failure), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             stopping.cancel()
-            await ended({balancing, watching}, self.settings.shutdown)
+            await ended({balancing, *watching}, self.settings.shutdown)
         return None if not balancing.done() or balancing.cancelled() else balancing.exception()
 
     def _raise(self, outcome: BaseException | None) -> None:
@@ -209,7 +230,13 @@ class Consumer:
             self._share_rate()
 
     async def _list_partitions(self) -> Sequence[str]:
-        clock, partitions = asyncio.get_running_loop().time, await self.receiver.partitions()
+        clock = asyncio.get_running_loop().time
+        try:
+            partitions = await self.receiver.partitions()
+        except UnavailableError:
+            self._note(Service.HUB, reached=False)
+            raise
+        self._note(Service.HUB, reached=True)
         known: Collection[str] = partitions if self.settings.fleet_rate is None else ()
         receivable = self._share.receivable(partitions, clock(), known_to_all=known)
         self._share_rate()  # with the larger number at once, even if the next call fails
@@ -280,6 +307,19 @@ class Consumer:
                         FencedError(f"'{stored.owner}' set its position, or claimed it"),
                     )
 
+    # -- an instance that reaches nothing
+
+    def _note(self, service: Service, *, reached: bool) -> None:
+        self._reach.note(service, reached=reached, now=asyncio.get_running_loop().time())
+
+    def _questions(self, deadline: float) -> Sequence[tuple[str, Awaitable[object]]]:
+        """What an instance that is away asks; a sink that cannot be asked is taken to be there."""
+        return (
+            ("the hub", self.receiver.partitions()),
+            ("the sink", self.driver.sink.routes()),
+            ("the checkpoint store", self.checkpoints.load_all(deadline=deadline)),
+        )
+
     # -- one partition
 
     async def _receive(self, partition: str) -> None:
@@ -330,6 +370,8 @@ class Consumer:
         self.driver.expired(partition, claim.epoch, begin.gap)
 
         async def on_events(events: Sequence[Event], last_enqueued: int | None) -> None:
+            if events:
+                self._note(Service.HUB, reached=True)
             try:
                 await self.driver.receive(partition, claim.epoch, events, last_enqueued)
             except Exception as error:  # an error in this program: the state in memory cannot be trusted

@@ -1,0 +1,66 @@
+"""When an instance that reaches the hub or the sink no more gives its partitions up, and when it may come back. Pure.
+
+It gives up only while another instance is present, because a partition without an owner helps nobody. When the outage is everybody's,
+all but the last one give up, each once: who is away comes back only after hub and sink have answered it, so nothing is passed on and on.
+An instance whose questions are answered while its writes still fail waits longer each time.
+
+Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+LONGEST = 3600.0
+"""Seconds for which an instance stays away at most. Chosen: an operator who repairs a machine then sees it work within the hour."""
+
+
+class Service(StrEnum):
+    HUB = "the hub"
+    SINK = "the sink"
+
+
+class Reach:
+    """What one instance knows of the services that it needs. `after` is CONSUMER_GIVE_UP_AFTER; None never gives up."""
+
+    def __init__(self, after: float | None) -> None:
+        self._after = after
+        self._failing_since: dict[Service, float] = {}
+        self._times = 0  # given up since the last write that was answered
+        self._back_from = -math.inf
+        self.reason = ""
+        """Why this instance is away; '' while it takes part."""
+
+    def note(self, service: Service, *, reached: bool, now: float) -> None:
+        """A service answered, or did not. Answers of the sink are those to writes."""
+        if not reached:
+            self._failing_since.setdefault(service, now)
+            return
+        self._failing_since.pop(service, None)
+        if service is Service.SINK:
+            self._times = 0
+
+    def gives_up(self, now: float, others: int) -> bool:
+        """Whether to give everything up now, with so many other instances present; `reason` then says why."""
+        if self.reason or self._after is None or not others:
+            return False
+        for service, since in self._failing_since.items():
+            if now - since >= self._after:
+                self.reason = f"{service} was not reached for {now - since:.0f} s"
+                self._times += 1
+                pause = (
+                    0.0 if self._times == 1 else min(LONGEST, self._after * 2.0 ** min(self._times - 2, 10))
+                )
+                self._back_from = now + pause
+                return True
+        return False
+
+    def may_ask(self, now: float) -> bool:
+        """Whether to ask hub and sink if they can be reached again."""
+        return bool(self.reason) and now >= self._back_from
+
+    def came_back(self) -> None:
+        """Hub and sink have answered: this instance takes part again."""
+        self.reason = ""
+        self._failing_since.clear()
