@@ -266,8 +266,7 @@ def _thinned(window: Window) -> tuple[tuple[float, float], ...]:
     last = points.pop()
     length = -(-len(points) // (MAX_POINTS - 1))
     starts = range(0, len(points), length)
-    peaks = (max(points[start : start + length], key=itemgetter(1)) for start in starts)
-    return (*peaks, last)
+    return (*(max(points[start : start + length], key=itemgetter(1)) for start in starts), last)
 
 
 _LineKey = tuple[str, str, Literal["out", "in", "guard"], int]
