@@ -208,12 +208,8 @@ class Ownership:
             renewed = {name: held.lease for name, held in self._held.items() if held.lease is not own[name]}
             leases = [renewed.get(old.partition, old) if old.owner == self.owner else old for old in leases]
             of_partitions, presences = split(leases)
-            self.others = sum(
-                lease.owner not in {"", self.owner} and store_now - lease.renewed_at <= self.expiry
-                for lease in presences
-            )
             self._compare(of_partitions)
-            self._note_unknown(of_partitions)
+            self._note_others(of_partitions, presences, store_now)
             steps = plan(
                 *(of_partitions, presences, self._known, self.owner, store_now, self.expiry),
                 draining=[partition for partition, held in self._held.items() if held.losing],
@@ -237,8 +233,14 @@ class Ownership:
         self.has_listed = True
         return bool(steps.missing or renewing or claiming)
 
-    def _note_unknown(self, leases: Iterable[Lease]) -> None:
-        """A lease of an unknown partition shows that the hub has new ones: asks the hub at once, others may wait for us."""
+    def _note_others(self, leases: Iterable[Lease], presences: Iterable[Lease], store_now: float) -> None:
+        """Counts the other instances that are present. A lease of an unknown partition shows that the hub has new ones: asks
+        the hub at once, others may wait for us.
+        """
+        self.others = sum(
+            lease.owner not in {"", self.owner} and store_now - lease.renewed_at <= self.expiry
+            for lease in presences
+        )
         before, self._unknown = self._unknown, {lease.partition for lease in leases}.difference(self._known)
         if self._unknown - before:
             self._unknown_found.set()
