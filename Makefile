@@ -48,7 +48,7 @@ sbom:  ## Write bills of materials (CycloneDX) of what the functions and the ima
 	@$(PYTHON) devstack/setup/sbom.py dist
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --upgrade
-DEVELOPMENT := dev devstack publisher azure-monitor otlp data-lake postgres spark yaml
+DEVELOPMENT := dev devstack publisher azure-monitor otlp data-lake decoders postgres spark yaml
 lock: setup  ## Resolve the dependencies anew and write the lock files, with a hash of each file that may be installed
 	$(COMPILE) --universal --python-version 3.11 $(DEVELOPMENT:%=--extra %) --no-emit-package tidemark-azure pyproject.toml cli/pyproject.toml -o requirements.lock
 	$(COMPILE) --universal --python-version 3.11 --group cli/pyproject.toml:functions --constraint requirements.lock -o requirements.txt

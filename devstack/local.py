@@ -122,6 +122,7 @@ def _check_ports(ports: StackPorts, *, functions: bool = False) -> None:
         "Service Bus": [ports.service_bus],
         "Event Hubs": [ports.event_hubs],
         "Cosmos DB": [ports.cosmos],
+        "the schema registry": [ports.schema_registry],
         "Resource Manager": [ports.resource_manager, ports.identity, ports.control],
         "the functions": [PORT] if functions else [],
     }

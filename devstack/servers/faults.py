@@ -109,9 +109,14 @@ def parse_fault(document: object) -> Fault:
 def fault_routes(registry: FaultRegistry) -> web.Application:
     """A sub-application that serves `/faults`; mount it on a control port of the server."""
     app = web.Application()
+    add_fault_routes(app, registry)
+    return app
+
+
+def add_fault_routes(app: web.Application, registry: FaultRegistry) -> None:
+    """Serves `/faults` beside what an application serves."""
     for method, handler in _handlers(registry).items():
         app.router.add_route(method, "/faults", handler)
-    return app
 
 
 def _handlers(registry: FaultRegistry) -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]:

@@ -1,4 +1,6 @@
-"""Starts and stops the whole local stack: Azurite, Service Bus, Event Hubs, Cosmos DB, Resource Manager, the functions."""
+"""Starts and stops the whole local stack: Azurite, Service Bus, Event Hubs, its schema registry, Cosmos DB, Resource Manager, the
+functions.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from devstack.function_host.clock import TRUE, HostClock
 from devstack.processes.azurite import Azurite
 from devstack.processes.child import ChildProcess, ProcessError, free_ports
 from devstack.resource_manager import ResourceManagerServer
+from devstack.schema_registry import SchemaRegistryServer
 from devstack.servers.certificates import ensure_certificate
 from devstack.service_bus import ServiceBusServer
 from devstack.stack.catalogue import publish
@@ -48,16 +51,17 @@ class StackPorts(Struct, frozen=True):
     control: int = 8445
     event_hubs: int = 5673
     cosmos: int = 8081
+    schema_registry: int = 8446
 
 
-ANY_PORTS = StackPorts(0, 0, 0, 0, 0, 0, 0)
+ANY_PORTS = StackPorts(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Stack:
     """The local servers in this process, Azurite beside it. Use as an async context manager."""
 
     def __init__(self, ports: StackPorts = ANY_PORTS, *, location: Path | None = None) -> None:
-        """`location` keeps the data of Azurite and Event Hubs in a folder; None keeps it in memory, where Cosmos DB has
+        """`location` keeps the data of Azurite, Event Hubs and the schema registry in a folder; None keeps it in memory, where Cosmos DB has
         it in any case.
         """
         folder = ROOT / ".devstack" / "certificates"
@@ -74,6 +78,9 @@ class Stack:
         self.cosmos = CosmosServer(port=ports.cosmos)
         self.cosmos.create_container(
             COSMOS_DATABASE, COSMOS_CONTAINER, PARTITION_KEY, throughput=REQUEST_UNITS
+        )
+        self.schema_registry = SchemaRegistryServer(
+            certificate, ports.schema_registry, location / "schema-registry" if location else None
         )
         self.resource_manager = ResourceManagerServer(
             certificate=certificate,
@@ -96,6 +103,7 @@ class Stack:
             await starting.enter_async_context(self.azurite)
             await starting.enter_async_context(self.service_bus)
             await starting.enter_async_context(self.event_hubs)
+            await starting.enter_async_context(self.schema_registry)
             await starting.enter_async_context(self.cosmos)
             await starting.enter_async_context(self.resource_manager)
             self._running = starting.pop_all()
@@ -120,6 +128,7 @@ class Stack:
             "AzureWebJobsStorage": self.azurite.connection_string,
             "OrdersServiceBus": self.service_bus.connection_string,
             "EventHubConnection": self.event_hubs.connection_string(EVENT_HUB),
+            "SchemaRegistry__fullyQualifiedNamespace": self.schema_registry.namespace,
             "CosmosConnection": self.cosmos.connection_string,
             "AZURE_RESOURCE_MANAGER_ENDPOINT": arm.base_url,
             "IDENTITY_ENDPOINT": arm.identity_endpoint,

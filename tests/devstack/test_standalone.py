@@ -21,6 +21,7 @@ SERVERS = (
     "monitor",
     "processes",
     "resource_manager",
+    "schema_registry",
     "servers",
     "service_bus",
     "setup",
