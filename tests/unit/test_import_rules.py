@@ -91,6 +91,8 @@ PURE_LIBRARIES = {
     "numpy",
     "pyarrow",
     "fastavro",
+    "google",  # its protobuf
+    "zstandard",
 }  # arithmetic, hashes, and bytes to values
 CONTRACTS = {
     "scaling.ports",

@@ -1,0 +1,53 @@
+"""JSON bodies. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from consumer.decoding.bodies import Format, content_type_of
+from consumer.mapping.documents import read_object
+from consumer.model import Event, Rejection
+
+JSON_SCHEMA_TYPE = re.compile(r";\s*serialization\s*=\s*json\s*\+\s*([0-9a-f]{32})\s*$", re.IGNORECASE)
+"""In the content type that azure-schemaregistry's encoder for JSON schemas writes."""
+
+_BOM = b"\xef\xbb\xbf"
+_EMPTY = Event("", 0, "", 0.0, b"")
+
+
+def read_documents(body: bytes, *, arrays: bool = False) -> list[Any] | Rejection:
+    """The object in a body; with `arrays` also the elements of an array."""
+    found = read_object(structs.replace(_EMPTY, body=body))
+    if not isinstance(found, Rejection):
+        return [found]
+    if arrays and found.reason == "not_object":
+        elements = msgspec.json.decode(body.removeprefix(_BOM))
+        if isinstance(elements, list):
+            return elements
+    return found
+
+
+def read_value(body: bytes) -> Any | Rejection:
+    """Any value of JSON."""
+    found = read_documents(body)
+    if isinstance(found, Rejection):
+        return msgspec.json.decode(body.removeprefix(_BOM)) if found.reason == "not_object" else found
+    return found[0]
+
+
+class JsonFormat(Format):
+    """A schema of the registry is not needed to read JSON. Its id is in the rejection of a body that is none."""
+
+    def __init__(self, *, arrays: bool = False) -> None:
+        self._arrays = arrays
+
+    def decode(self, event: Event) -> Sequence[Any] | Rejection:
+        found = read_documents(event.body, arrays=self._arrays)
+        if isinstance(found, Rejection) and (match := JSON_SCHEMA_TYPE.search(content_type_of(event))):
+            return Rejection(found.reason, f"{found.detail} (schema {match[1].lower()})")
+        return found
