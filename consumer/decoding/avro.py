@@ -9,7 +9,7 @@ from typing import Any
 
 from consumer.decoding import avro_files
 from consumer.decoding.avro_schemas import AvroSchema, parse_schema
-from consumer.decoding.bodies import Definition, Format, Lookup, content_type_of
+from consumer.decoding.bodies import Definition, Format, Lookup, PackedError, content_type_of
 from consumer.decoding.json_body import read_documents
 from consumer.decoding.options import FILES, MESSAGE, AvroFileOptions, Integers
 from consumer.model import Event, Rejection
@@ -102,7 +102,14 @@ class AvroFileFormat(Format):
     def decode(self, event: Event) -> Sequence[Any] | Rejection:
         if not event.body:
             return Rejection("empty", "the body is empty")
-        return avro_files.read_file(event.body, self._options.unpack_limit, self._options.integers)
+        try:
+            return avro_files.read_file(event.body, self._options.unpack_limit, self._options.integers)
+        except (MemoryError, PackedError):
+            raise
+        except Exception as error:
+            return Rejection(
+                "avro", f"the body is no whole Avro file: {type(error).__name__}: {error}"[:1000]
+            )
 
 
 def avro_reader(integers: Integers) -> Callable[[str, Definition], Any]:

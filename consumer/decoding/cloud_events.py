@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from consumer.decoding.bodies import Format, content_type_of, media_type
+from consumer.decoding.bodies import Format, content_type_of, finite, media_type
 from consumer.decoding.json_body import read_documents, read_value
+from consumer.decoding.rows import text_of
 from consumer.model import Event, Rejection
 
 STRUCTURED, BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"
@@ -40,7 +41,9 @@ def _attribute(name: str, value: Any) -> Any:
     if name == "time" and isinstance(value, int) and not isinstance(value, bool):
         at = _EPOCH + timedelta(milliseconds=value)  # a timestamp of AMQP
         return f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
-    return value if isinstance(value, str | int | float | bool) else str(value)
+    if isinstance(value, float):
+        return finite(value)
+    return value if isinstance(value, str | int | bool) else str(value)
 
 
 class CloudEventsFormat(Format):
@@ -95,7 +98,8 @@ class CloudEventsFormat(Format):
             return [attributes]
         kind = media_type(content_type)
         if kind.startswith("text/"):
-            return [{**attributes, "data": event.body.decode()}]
+            text = text_of(event.body)
+            return text if isinstance(text, Rejection) else [{**attributes, "data": text}]
         if kind and not _is_read(kind):
             return [{**attributes, "data_base64": base64.b64encode(event.body).decode()}]
         data = self._data(event, kind)

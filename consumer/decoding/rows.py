@@ -26,7 +26,7 @@ class CsvFormat(Format):
         self._delimiter = delimiter
 
     def decode(self, event: Event) -> Sequence[Any] | Rejection:
-        text = _text(event.body)
+        text = text_of(event.body)
         if isinstance(text, Rejection):
             return text
         names, documents = self._columns, []
@@ -58,7 +58,7 @@ class TextFormat(Format):
     """A document `{"text": ...}`."""
 
     def decode(self, event: Event) -> Sequence[Any] | Rejection:
-        text = _text(event.body)
+        text = text_of(event.body)
         return text if isinstance(text, Rejection) else [{"text": text}]
 
 
@@ -72,7 +72,7 @@ class RawFormat(Format):
         return [{"body": event.body}]
 
 
-def _text(body: bytes) -> str | Rejection:
+def text_of(body: bytes) -> str | Rejection:
     if not body.strip():
         return Rejection("empty", "the body is empty")
     try:
