@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from msgspec import Struct, structs
 
-from consumer.options import BacklogLimits, BatchLimits, PositionPolicy
+from consumer.options import BacklogLimits, BatchLimits, PositionPolicy, WritingTexts
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import shorten
@@ -102,6 +102,8 @@ class ConsumerConfig(Struct, frozen=True):
     cosmos_connection: str = "CosmosConnection"
     cosmos_database: Annotated[str, "COSMOS_DATABASE"] = ""
     cosmos_container: Annotated[str, "COSMOS_CONTAINER"] = ""
+    writing: WritingTexts = WritingTexts()
+    """Which operations the documents are written with."""
     sql: SqlConfig = SqlConfig()
     checkpoints: Annotated[StoreKind, "CONSUMER_CHECKPOINTS"] = StoreKind.BLOB
     storage_connection: str = "AzureWebJobsStorage"

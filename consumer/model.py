@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from consumer.options import BatchLimits
+from consumer.versions import Change, may_follow
 from tidemark.foundation.sanitize import without_secrets
 
 PER_PROPERTY = 100
@@ -128,6 +129,8 @@ class Write(Struct, frozen=True, gc=False):
     """What the version guard compares; None for the event's sequence number within its hub's incarnation."""
     content: bytes | None = None
     """What a sink forwards that forwards bytes; None for the body as it came."""
+    partition_key: tuple[Any, ...] | None = None
+    """The values of the container's partition key, in the order of its paths; None: those of the document."""
 
 
 Mapped = Sequence[Write | Dropped | Rejection] | Dropped | Rejection
@@ -156,6 +159,8 @@ class Record(Struct, frozen=True, gc=False):
     """Write.index."""
     of: int = 1
     """How many records the event has. They are next to each other wherever records are passed on."""
+    change: Change | None = None
+    """What it asks for besides an upsert of its payload."""
 
     @property
     def size(self) -> int:
@@ -166,6 +171,10 @@ class Record(Struct, frozen=True, gc=False):
     def number(self) -> tuple[int, int]:
         """Unique among the records of a partition for one sink."""
         return self.event.sequence_number, self.index
+
+    def replaces(self, earlier: Record) -> bool:
+        """Whether writing only this record has the effect of writing both, the earlier one first."""
+        return self.operation in _WHOLE and may_follow(self.change, earlier.change)
 
 
 def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejection:
@@ -179,6 +188,10 @@ def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejectio
     ]
     more = [f"and {len(rejected) - _MOST_TOLD} more"] if len(rejected) > _MOST_TOLD else []
     return Rejection(rejection.reason, "; ".join(told + more))
+
+
+_WHOLE = frozenset({Operation.UPSERT, Operation.DELETE})
+"""Operations after which nothing of a document depends on what was done to it before."""
 
 
 class Outcome(StrEnum):

@@ -83,3 +83,18 @@ class PositionPolicy(Struct, frozen=True):
             raise SettingsError(
                 f"start is {self.start!r}; accepted: 'earliest', 'latest', or a time in epoch seconds"
             )
+
+
+class WritingTexts(Struct, frozen=True):
+    """The options as settings and the file give them; docs/writing.md has their meaning."""
+
+    operation: Annotated[str, "COSMOS_OPERATION"] = "upsert"
+    operation_from: Annotated[str, "COSMOS_OPERATION_FROM"] = ""
+    guard: Annotated[str, "COSMOS_GUARD"] = "none"
+    ttl: Annotated[str | int, "COSMOS_TTL"] = ""
+    tombstone: Annotated[str, "COSMOS_TOMBSTONE"] = "7d"
+    if_missing: Annotated[str, "COSMOS_IF_MISSING"] = ""
+    patch: Annotated[str | tuple[str, ...], "COSMOS_PATCH"] = ""
+    """Steps; in a setting with semicolons between them."""
+    patch_mark: Annotated[bool, "COSMOS_PATCH_MARK"] = True
+    empty: Annotated[str, "COSMOS_EMPTY"] = "reject"

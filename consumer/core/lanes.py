@@ -58,7 +58,7 @@ class Lanes:
                     waiting = self._keys[key] = deque()
                 # Records of one order key may still be two documents: partition keys 1 and 1.0 order alike (documents.py).
                 is_same_document = waiting and waiting[-1].record.partition_key == work.record.partition_key
-                if self.limits.coalesce and is_same_document:
+                if self.limits.coalesce and is_same_document and work.record.replaces(waiting[-1].record):
                     earlier = waiting.pop()
                     work.superseded = [*earlier.superseded, earlier]
                     earlier.superseded = []

@@ -9,6 +9,9 @@ The document's `id` is set here, and replaces one that it may have:
 - `position`: hub, partition and sequence number, so that an event delivered twice is one document. In a hub that was
   created anew the partition is `0@<created, ms>`, so that its events replace no document of the hub before it.
 
+Which operation a write asks for, and the stamps of the version guard, are in consumer.mapping.operations and consumer.versions;
+consumer.mapping.changes makes patches and tombstones.
+
 A transform is the user's function `transform(document, event) -> mapping`. It may change and return its document. An
 exception or any other result rejects the event, None included: an event is written or becomes a dead letter, never lost.
 """
@@ -16,20 +19,30 @@ exception or any other result rejects the event, None included: an event is writ
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
 from typing import Any, NoReturn
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 
-from consumer.mapping.partition_hash import EffectiveKey, Scalar
-from consumer.model import Event, Record, Rejection, Write
+from consumer.mapping import changes
+from consumer.mapping.limits import (
+    ILLEGAL_IN_ID,
+    encode_document,
+    id_problem,
+    kind_of,
+    partition_key_problem,
+    size_problem,
+    too_deep,
+)
+from consumer.mapping.operations import WriteOptions, is_ttl
+from consumer.mapping.partition_hash import EffectiveKey, Scalar, order_key, partition_key_text
+from consumer.mapping.paths import Path, find, parse_path, put
+from consumer.model import Event, Operation, Record, Rejection, Write
+from consumer.versions import VERSION, Change, Stamp, version_of
 from tidemark.foundation.errors import SettingsError
 
 Transform = Callable[[Mapping[str, Any], Event], Mapping[str, Any]]
-Path = tuple[str, ...]
 
 REASONS = {
     "unreadable": "the message has no body of bytes",
@@ -44,23 +57,19 @@ REASONS = {
     "id": "no legal id: missing, no text or whole number, empty, over 1,023 bytes, or with one of / \\ ? #",
     "partition_key": "an object, a list or over 2,048 bytes at a partition key path",
     "too_large": "the document, id and metadata included, is over 2 MB",
+    "operation": "the field or property with the operation has another value than the accepted ones",
+    "patch": "a patch with a step that cannot be, with too many steps or with none",
+    "version": "the version guard finds no text or number at its path",
+    "ttl": "the time to live is no whole number of seconds, or the container has none",
     "unexpected": "preparing the event failed in an unexpected way",
 }
 """Every reason for a rejection in this module."""
-
-# The service's documented limits per document.
-MAX_DOCUMENT = 2 * 1024 * 1024
-MAX_ID = 1023
-MAX_PARTITION_KEY = 2048
-MAX_DEPTH = 128
 
 META = "_tm"
 """The field for the event's position, if it is wanted: partition, sequence number, enqueued time."""
 _META_FIELDS = ("partition", "sequence_number", "enqueued_at")
 
 _BOM = b"\xef\xbb\xbf"
-_ILLEGAL_IN_ID = re.compile(r"[/\\?#]")
-_STEP = re.compile(r'/(?:"([^"]+)"|([^/"]+))')
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -75,9 +84,10 @@ class MappingOptions(Struct, frozen=True):
     transform: Transform | None = None
     meta: bool = False
     """True: every document gets `_tm` with its event's partition, sequence number and enqueued time."""
+    writing: WriteOptions = WriteOptions()
 
     def __post_init__(self) -> None:
-        if self.id_path is None and _ILLEGAL_IN_ID.search(self.hub):
+        if self.id_path is None and ILLEGAL_IN_ID.search(self.hub):
             raise SettingsError(
                 f"the hub's name '{self.hub}' cannot be part of a document id; use field:<path>"
             )
@@ -97,10 +107,11 @@ class MappingOptions(Struct, frozen=True):
 
 
 class DocumentMapper:
-    """Prepares events for one container.
+    """Prepares writes for one container.
 
     `partition_key_paths` are those of the container's definition; `effective_key` computes a record's route, which is ''
-    without it. Raises SettingsError for an id or a partition key in `_tm` that can never be there.
+    without it, or where the key's hash is not certain. `has_ttl`: documents of the container may have a time to live. Raises
+    SettingsError for an id or a partition key in `_tm` that can never be there.
     """
 
     def __init__(
@@ -108,6 +119,8 @@ class DocumentMapper:
         options: MappingOptions,
         partition_key_paths: Sequence[str] = ("/id",),
         effective_key: EffectiveKey | None = None,
+        *,
+        has_ttl: bool = True,
     ) -> None:
         self._hub = options.hub
         self._transform = options.transform
@@ -115,57 +128,180 @@ class DocumentMapper:
         self._id_path = options.id_path
         self._paths = tuple(parse_path(path) for path in partition_key_paths)
         self._effective_key = effective_key
+        self._has_ttl = has_ttl
+        self._writing = options.writing
+        self._guarded = options.writing.guarded
+        self._version_path = options.writing.version_path
+        self._ttl = options.writing.ttl_rule
+        self._changes = changes.Changes(options.writing, self._paths)
+        self._sources: dict[str, str] = {}
         if self._meta:
             _check_meta_paths(self._paths, self._id_path)
 
     def prepare(self, write: Write) -> Record:
         """The record of a write; one that cannot be written has a rejection. Raises nothing but MemoryError."""
         event = write.event
-        document = read_object(event) if write.document is None else write.document
-        if self._transform is not None and not isinstance(document, Rejection):
-            document = _transformed(self._transform, document, event)
+        document = self._document(write)
         if isinstance(document, Rejection):
             return rejected(event, document)
         try:
-            return self._record(event, document)
+            record = self._record(write, document)
         except UnicodeEncodeError:
-            return rejected(
-                event, Rejection("encoding", "the transform left half of a surrogate pair in a text")
-            )
+            record = Rejection("encoding", "the transform left half of a surrogate pair in a text")
+        return rejected(event, record) if isinstance(record, Rejection) else record
 
-    def _record(self, event: Event, document: dict[str, Any]) -> Record:
+    def _document(self, write: Write) -> dict[str, Any] | Rejection:
+        """A copy that may be changed: other writes of the event may have the same document."""
+        if write.document is not None:
+            document: dict[str, Any] | Rejection = dict(write.document)
+        elif not write.event.body and write.event.unreadable is None and self._deletes_by_empty_body(write):
+            return self._changes.keys_of(write, self._id_path)
+        else:
+            document = read_object(write.event)
+        if self._transform is not None and not isinstance(document, Rejection):
+            return _transformed(self._transform, document, write.event)
+        return document
+
+    def _deletes_by_empty_body(self, write: Write) -> bool:
+        writing = self._writing
+        return writing.empty == "delete" or Operation.DELETE in {write.operation, writing.operation}
+
+    def _record(self, write: Write, document: dict[str, Any]) -> Record | Rejection:
+        event = write.event
+        operation = self._operation(write, document)
+        if isinstance(operation, Rejection):
+            return operation
         if self._meta:  # first, because id and partition key may be taken from it
             values_of_event = (event.place, event.sequence_number, event.enqueued_at)
             document[META] = dict(zip(_META_FIELDS, values_of_event, strict=True))
-        identity = self._identity(document, event)
+        identity = self._identity(document, write)
         if isinstance(identity, Rejection):
-            return rejected(event, identity)
+            return identity
         document["id"] = identity
+        values = self._key_values(document, write)
+        if isinstance(values, Rejection):
+            return values
+        made = self._made(write, operation, identity, document)
+        if isinstance(made, Rejection):
+            return made
+        partition_key = partition_key_text(values)
+        route = self._effective_key(values) if self._effective_key else ""
+        key = order_key(values, partition_key) + identity
+        return Record(
+            event, key, made.payload, partition_key, route, operation=made.operation, change=made.change
+        )
+
+    def _operation(self, write: Write, document: Mapping[str, Any]) -> Operation | Rejection:
+        if write.operation is not Operation.UPSERT or write.patch:
+            return Operation.PATCH if write.patch else write.operation
+        if not write.event.body and write.document is None:
+            return Operation.DELETE
+        rule = self._writing.operation_from
+        found = rule.of(document, write.event) if rule is not None else None
+        return self._writing.operation if found is None else found
+
+    def _key_values(self, document: dict[str, Any], write: Write) -> list[Scalar] | Rejection:
+        given = write.partition_key
+        if given is not None:
+            if len(given) != len(self._paths):
+                return Rejection(
+                    "partition_key", f"{len(given)} values are given for {len(self._paths)} paths"
+                )
+            for path, value in zip(self._paths, given, strict=True):
+                if not put(document, path, value):
+                    return Rejection("partition_key", f"there is no object on the way to '/{'/'.join(path)}'")
         values: list[Scalar] = []
         for path in self._paths:
             value = find(document, path)
-            problem = _partition_key_problem(value, path)
+            problem = partition_key_problem(value, path)
             if problem is not None:
-                return rejected(event, problem)
+                return problem
             values.append(value)
-        payload = _payload(document)
-        if isinstance(payload, Rejection):
-            return rejected(event, payload)
-        partition_key = partition_key_text(values)
-        route = self._effective_key(values) if self._effective_key else ""
-        return Record(event, _order_key(values, partition_key) + identity, payload, partition_key, route)
+        return values
 
-    def _identity(self, document: Mapping[str, Any], event: Event) -> str | Rejection:
+    def _made(
+        self, write: Write, operation: Operation, identity: str, document: dict[str, Any]
+    ) -> changes.Made | Rejection:
+        stamp = self._stamp(write, document) if self._guarded else None
+        if isinstance(stamp, Rejection):
+            return stamp
+        ttl = self._ttl_of(write, document)
+        if isinstance(ttl, Rejection):
+            return ttl
+        made: bytes | changes.Made | Rejection
+        if operation is Operation.DELETE:
+            made = self._changes.deletion(identity, document, stamp)
+        elif operation is Operation.PATCH:
+            made = self._changes.patch(write, identity, document, stamp, ttl, self._source(write.event))
+        else:
+            if ttl is not None:
+                document["ttl"] = ttl
+            if stamp is not None:
+                document[VERSION] = stamp
+            made = encode_document(document)
+        if isinstance(made, Rejection):
+            return made
+        if isinstance(made, changes.Made):
+            problem = size_problem(made.payload)
+            return made if problem is None else problem
+        needed = stamp is not None or operation is Operation.REPLACE
+        return changes.Made(made, operation, Change(identity, stamp) if needed else None)
+
+    def _source(self, event: Event) -> str:
+        """The event's namespace, hub and partition. One text per partition, because every stamp refers to it."""
+        place = event.place
+        found = self._sources.get(place)
+        if found is None:
+            found = self._sources[place] = f"{self._writing.source or self._hub}/{place}"
+        return found
+
+    def _stamp(self, write: Write, document: Mapping[str, Any]) -> Stamp | Rejection:
+        event, version = write.event, None
+        if self._version_path is not None:
+            value = find(document, self._version_path) if write.version is None else write.version
+            version = version_of(value)
+            if version is None:
+                where = "/".join(self._version_path)
+                return Rejection(
+                    "version", f"'/{where}' is {kind_of(value)}; the version guard expects a number or a text"
+                )
+        return Stamp(event.sequence_number, event.enqueued_at, self._source(event), write.index, version)
+
+    def _ttl_of(self, write: Write, document: Mapping[str, Any]) -> int | Rejection | None:
+        ttl: Any = self._ttl if write.ttl is None else write.ttl
+        if isinstance(ttl, tuple):
+            found = find(document, ttl)
+            if found is UNSET or found is None:
+                return None
+            ttl = found
+        if ttl is None:
+            return None
+        if not is_ttl(ttl):
+            return Rejection(
+                "ttl", f"the time to live is {ttl!r}; expected whole seconds from 1, or -1 for never"
+            )
+        if not self._has_ttl:
+            return Rejection(
+                "ttl",
+                "the container has no defaultTtl, so that a time to live would be plain data; set it to -1",
+            )
+        return int(ttl)
+
+    def _identity(self, document: Mapping[str, Any], write: Write) -> str | Rejection:
+        if write.id is not None:
+            return id_problem(write.id) or write.id
         if self._id_path is None:
-            return f"{self._hub}~{event.place}~{event.sequence_number}"
+            event = write.event
+            index = f"~{write.index}" if write.index else ""
+            return f"{self._hub}~{event.place}~{event.sequence_number}{index}"
         value = find(document, self._id_path)
         if isinstance(value, str):
-            return _id_problem(value) or value
+            return id_problem(value) or value
         is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if is_whole and not isinstance(value, bool):
             return str(int(value))
         where = "/".join(self._id_path)
-        return Rejection("id", f"'{where}' is {_kind(value)}; expected a text or a whole number")
+        return Rejection("id", f"'{where}' is {kind_of(value)}; expected a text or a whole number")
 
 
 def read_object(event: Event) -> dict[str, Any] | Rejection:
@@ -178,32 +314,8 @@ def read_object(event: Event) -> dict[str, Any] | Rejection:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _why_not_json(body, error)
     if not isinstance(document, dict):
-        return Rejection("not_object", f"the body is {_kind(document)}; expected a JSON object")
+        return Rejection("not_object", f"the body is {kind_of(document)}; expected a JSON object")
     return document
-
-
-def parse_path(text: str) -> Path:
-    """The names in a path such as `/order/number` or `/"a/b"/c`. Raises SettingsError."""
-    names = tuple(quoted or plain for quoted, plain in _STEP.findall(text))
-    if not names or _STEP.sub("", text):
-        raise SettingsError(f"'{text}' is not a path; expected names after slashes, such as /order/number")
-    return names
-
-
-def find(document: Any, path: Path) -> Any:
-    """The value at a path; UNSET if there is none."""
-    for name in path:
-        if not isinstance(document, dict):
-            return UNSET
-        document = document.get(name, UNSET)
-    return document
-
-
-def partition_key_text(values: Sequence[Scalar]) -> str:
-    """A partition key as the JSON array text of the service: `["LGA"]`; `{}` stands for a missing value."""
-    if UNSET in values:
-        return f"[{','.join('{}' if value is UNSET else _encode(value).decode() for value in values)}]"
-    return _encode(values).decode()
 
 
 def _check_meta_paths(paths: Sequence[Path], id_path: Path | None) -> None:
@@ -232,20 +344,6 @@ class _Identified(Struct, frozen=True):
 _decode_id = msgspec.json.Decoder(_Identified).decode
 
 
-def _order_key(values: Sequence[Scalar], partition_key: str) -> str:
-    """Equal for partition keys that are equal in Cosmos DB, where numbers are doubles: `1` and `1.0`, and integers beyond 2^53
-    with one double. It is undocumented whether `-0.0` equals `0`; with one key they are only written one after the other.
-    """
-    if not any(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return partition_key
-    return partition_key_text(
-        [
-            float(value) + 0.0 if isinstance(value, int | float) and not isinstance(value, bool) else value
-            for value in values
-        ]
-    )
-
-
 def rejected(event: Event, rejection: Rejection) -> Record:
     return Record(event, f"{event.partition}~{event.sequence_number}", rejection=rejection)
 
@@ -259,73 +357,7 @@ def _transformed(transform: Transform, document: dict[str, Any], event: Event) -
         raise
     except Exception as error:  # the user's code may raise anything
         return Rejection("transform", f"the transform raised {type(error).__name__}: {error}")
-    return Rejection("transform", f"the transform returned {_kind(mapped)}; expected a mapping")
-
-
-def _id_problem(text: str) -> Rejection | None:
-    if not text:
-        return Rejection("id", "the id is empty")
-    if (
-        len(text) > MAX_ID // 4 and (size := len(text.encode())) > MAX_ID
-    ):  # a character has at most four bytes
-        return Rejection("id", f"the id has {size} bytes; at most {MAX_ID} are accepted")
-    if _ILLEGAL_IN_ID.search(text):
-        return Rejection("id", f"the id {text!r} holds one of / \\ ? #")
-    return None
-
-
-def _partition_key_problem(value: Any, path: Path) -> Rejection | None:
-    """None for what the service accepts: text, number, true, false, null, and a missing value ("undefined")."""
-    if isinstance(value, str):
-        if len(value) <= MAX_PARTITION_KEY // 4 or len(value.encode()) <= MAX_PARTITION_KEY:
-            return None
-        what = f"a text of {len(value.encode())} bytes, over {MAX_PARTITION_KEY}"
-    elif value is None or isinstance(value, bool | UnsetType):
-        return None
-    elif isinstance(value, int | float):
-        try:
-            if isfinite(value):
-                return None
-        except OverflowError:
-            pass
-        where = "/".join(path)
-        return Rejection("number", f"the number at partition key path '/{where}' is beyond a double's range")
-    else:
-        what = _kind(value)
-    return Rejection(
-        "partition_key", f"'/{'/'.join(path)}' is {what}; expected a text, number, true, false or null"
-    )
-
-
-def _payload(document: dict[str, Any]) -> bytes | Rejection:
-    try:
-        payload = _encode(document)
-    except RecursionError:
-        return _too_deep()
-    except UnicodeEncodeError:
-        raise
-    except (TypeError, ValueError) as error:
-        return Rejection("document", f"the document cannot be written as JSON: {error}")
-    if len(payload) > MAX_DOCUMENT:
-        return Rejection(
-            "too_large", f"the document has {len(payload):,} bytes; at most {MAX_DOCUMENT:,} are accepted"
-        )
-    # Counting brackets first, because nearly no document has so many.
-    if payload.count(b"{") + payload.count(b"[") > MAX_DEPTH and _depth(document) > MAX_DEPTH:
-        return _too_deep()
-    return payload
-
-
-def _too_deep() -> Rejection:
-    return Rejection("nesting", f"the document is nested deeper than {MAX_DEPTH} levels")
-
-
-def _depth(document: Any) -> int:
-    depth, level = 0, [document]
-    while level := [value for value in level if isinstance(value, dict | list | tuple)]:
-        depth += 1
-        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
-    return depth
+    return Rejection("transform", f"the transform returned {kind_of(mapped)}; expected a mapping")
 
 
 def _why_not_json(body: bytes, error: Exception) -> Rejection:
@@ -333,7 +365,7 @@ def _why_not_json(body: bytes, error: Exception) -> Rejection:
     if not body.strip():
         return Rejection("empty", "the body is empty")
     if isinstance(error, RecursionError):
-        return _too_deep()
+        return too_deep()
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -353,12 +385,3 @@ def _why_not_json(body: bytes, error: Exception) -> Rejection:
 
 def _not_finite(constant: str) -> NoReturn:
     raise ArithmeticError(constant)
-
-
-def _kind(value: Any) -> str:
-    """The JSON name of a value's kind."""
-    return _WORDS.get(type(value), f"a {type(value).__name__}")
-
-
-_WORDS = {UnsetType: "missing", type(None): "null", bool: "true or false", str: "a text", dict: "an object"}
-_WORDS |= {list: "a list", int: "a number", float: "a number"}

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from consumer.mapping.documents import Path, parse_path
+from consumer.mapping.paths import Path, parse_path
 from tidemark.foundation.errors import SettingsError
 
 EVENT_SOURCES = (

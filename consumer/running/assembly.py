@@ -11,6 +11,7 @@ from msgspec import structs
 
 from consumer.config import ConsumerConfig, DeadLettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
+from consumer.mapping.operations import write_options
 from consumer.model import Stream
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
@@ -44,8 +45,9 @@ class Parts:
     """
 
     def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
-        """Raises SettingsError for a connection that cannot work."""
+        """Raises SettingsError for a connection or options that cannot work."""
         hide_settings(settings)
+        write_options(config.writing, named=lambda option: f"COSMOS_{option.upper()}")
         self.config = config
         self.settings = settings
         self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
@@ -126,6 +128,7 @@ def sink_table(config: ConsumerConfig) -> dict[str, Any]:
         "id": config.id_from,
         "meta": config.meta,
         "transform": config.transform,
+        **structs.asdict(config.writing),
     }
 
 

@@ -141,7 +141,7 @@ def _result(container: Container, outcome: Outcome, *, minimal: bool) -> Result:
 def _refusal(error: CosmosError) -> Result:
     return Result(
         error.status,
-        0.0,
+        error.charge,
         sub_status_code=error.substatus,
         retry_after_milliseconds=error.retry_after_ms,
         message=error.message,

@@ -139,12 +139,13 @@ class CosmosServer:
         throughput: int | None = None,
         autoscale: int | None = None,
         version: int = 2,
+        default_ttl: int | None = None,
     ) -> Container:
         """The database is created if there is none. A list of paths makes a hierarchical key."""
         if database not in self.account.databases:
             self.account.create_database(database)
         single = isinstance(partition_key_paths, str)
-        document = {
+        document: dict[str, Any] = {
             "id": name,
             "partitionKey": {
                 "paths": [partition_key_paths] if single else partition_key_paths,
@@ -152,6 +153,8 @@ class CosmosServer:
                 **({} if version == 1 else {"version": version}),
             },
         }
+        if default_ttl is not None:
+            document["defaultTtl"] = default_ttl
         holder = self.account.database(database)
         return self.account.create_container(holder, document, _level(throughput, autoscale))
 

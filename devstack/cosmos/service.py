@@ -96,7 +96,7 @@ class Service:
 
     def refuse(self, error: CosmosError) -> Answer:
         """The answer for an error."""
-        headers = {"x-ms-substatus": str(error.substatus), "x-ms-request-charge": "0"}
+        headers = {"x-ms-substatus": str(error.substatus), "x-ms-request-charge": f"{error.charge:g}"}
         if error.retry_after_ms is not None:
             headers["x-ms-retry-after-ms"] = str(error.retry_after_ms)
         body = msgspec.json.encode({"code": error.code, "message": error.message})

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from consumer.config import ConsumerConfig
-from consumer.mapping.documents import MappingOptions
-from consumer.mapping.transforms import load_transform
 from consumer.model import Batch, DeadLetter, Outcome, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterBox
-from consumer.running.assembly import Parts
+from consumer.running.assembly import Parts, sink_table
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
+from consumer.sinks.cosmos.options import CosmosOptions, mapping_options
+from consumer.sinks.cosmos.steps import EXISTS, SUPERSEDED
+from consumer.sinks.types import SinkContext
 from spark_jobs.platform.source_options import consumer_on_cosmos
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.azure.cosmos import cosmos_endpoint
@@ -47,13 +48,15 @@ async def container_id(config: ConsumerConfig, settings: Mapping[str, str]) -> s
 
 
 class BackfillSink(CosmosBulkSink):
-    """The consumer's sink; counts the documents that mode create left as they were."""
+    """The consumer's sink; counts the documents that mode create, or the version guard, left as they were."""
 
     existed = 0
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         results = await super().write(batch, deadline=deadline)
-        self.existed += sum(result.status == 409 and result.outcome is Outcome.WRITTEN for result in results)
+        self.existed += sum(
+            result.outcome is Outcome.WRITTEN and result.reason in {EXISTS, SUPERSEDED} for result in results
+        )
         return results
 
 
@@ -77,14 +80,15 @@ class CountedDeadLetters(DeadLetterBox):
 
 
 def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMode) -> BackfillSink:
-    """As the consumer's own (consumer/running/assembly.py), in the mode asked for."""
-    transform = load_transform(config.transform) if config.transform else None
+    """As the consumer's own, version guard included, in the mode asked for."""
+    options = CosmosOptions(**sink_table(config))
+    context = SinkContext(settings, config.hub, Parts(config, settings).stream, config.sink)
     return BackfillSink(
         settings,
-        database=config.cosmos_database,
-        container=config.cosmos_container,
-        mapping=MappingOptions(config.hub, config.id_from, transform, config.meta),
-        connection=config.cosmos_connection,
+        database=options.database,
+        container=options.container,
+        mapping=mapping_options(options, context),
+        connection=options.connection,
         mode=mode,
     )
 

@@ -37,7 +37,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from consumer.mapping.documents import parse_path, partition_key_text
+from consumer.mapping.partition_hash import partition_key_text
+from consumer.mapping.paths import parse_path
 from spark_jobs.platform.data_source import Source
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema

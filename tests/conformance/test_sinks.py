@@ -59,13 +59,15 @@ class TestMemorySink(LargeDocuments, SinkContract):
 
 
 class CosmosTarget(SinkTarget):
-    def __init__(self, server):
+    def __init__(self, server, *, bulk=True, **options):
         self.unwritable = {"dest": ["a list is no partition key"]}
-        self.server = server
+        self.server, self.bulk, self.options = server, bulk, options
 
     def sink(self):
         settings = {"CosmosConnection": self.server.connection_string}
-        return built("cosmos", settings, database="db", container="flights")
+        sink = built("cosmos", settings, database="db", container="flights", **self.options)
+        sink._bulk_wanted = self.bulk
+        return sink
 
     async def stored(self):
         return self.server.documents("db", "flights")
@@ -86,12 +88,13 @@ class TestCosmosBulkSink(LargeDocuments, SinkContract):
 
     version = 2
     bulk = True
+    guard = "none"
 
     @pytest.fixture
     async def target(self):
         async with CosmosServer() as server:
             server.create_container("db", "flights", "/dest", throughput=40_000, version=self.version)
-            yield CosmosTarget(server)
+            yield CosmosTarget(server, bulk=self.bulk, guard=self.guard)
 
     async def test_the_container_is_written_to_as_its_kind_allows(self, sinks):
         sink = await sinks.open()
@@ -100,10 +103,17 @@ class TestCosmosBulkSink(LargeDocuments, SinkContract):
 
 
 class TestCosmosSinkWithoutBulk(TestCosmosBulkSink):
-    """A container of hash version 1: requests for one partition key value each."""
+    """Requests for one partition key value each."""
 
-    version = 1
     bulk = False
+
+
+class TestCosmosSinkOfHashVersion1(TestCosmosBulkSink):
+    version = 1
+
+
+class TestCosmosSinkUnderTheGuard(TestCosmosBulkSink):
+    guard = "number"
 
 
 class SqlTarget(SinkTarget):

@@ -342,7 +342,7 @@ async def test_with_create_a_document_that_conflicts_by_a_unique_key_is_rejected
 async def test_without_bulk_records_of_one_key_are_one_request_and_one_bad_record_is_rejected_alone(
     server, opened
 ):
-    sink, routes = await opened("old")
+    sink, routes = await opened("old", bulk=False)
     assert (sink.bulk, routes) == (False, Routes())
     before = sent(server, "docs.batch")
     found = [replace(record, partition_key='["LGA"]') for record in records(sink, 4, dest="LGA")]
@@ -354,6 +354,22 @@ async def test_without_bulk_records_of_one_key_are_one_request_and_one_bad_recor
     assert (results[0].reason, results[0].retry_after) == ("failed_dependency", 0.0)
     assert outcomes(await write(sink, [found[0], found[1], found[3]], "all")) == [WRITTEN] * 3
     assert ids(server, "old") == {"f0", "f1", "f3"}
+
+
+async def test_of_hash_version_1_only_keys_that_the_sdks_disagree_about_go_one_by_one(server, opened):
+    sink, routes = await opened("old")
+    assert sink.bulk
+    keys = ["LGA", "x" * 100, 7, True, "x" * 101, -7, None, 0]
+    found = prepared(sink, [{"id": f"f{n}", "dest": key} for n, key in enumerate(keys)])
+    lanes = {}
+    for record in found:
+        lanes.setdefault(routes.lane_of(record), []).append(record)
+    before = sent(server), sent(server, "docs.batch")
+    for lane, of_lane in lanes.items():
+        assert outcomes(await write(sink, of_lane, lane)) == [WRITTEN] * len(of_lane)
+
+    assert (sent(server) - before[0], sent(server, "docs.batch") - before[1]) == (1, 4)
+    assert len(ids(server, "old")) == 8
 
 
 @pytest.mark.parametrize("value", [None, True, 7, -1.5, "Ü✈"])

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Record
 from consumer.sinks.cosmos.answers import Answer
-from consumer.sinks.cosmos.bulk import MAX_BYTES, MAX_OPERATIONS, CosmosBulkSink
+from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import ContainerDefinition
+from consumer.sinks.cosmos.requests import MAX_BYTES, MAX_OPERATIONS
 
 sizes = st.one_of(st.integers(2, 40), st.integers(1_000, 300_000))
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from consumer.mapping.documents import Path
+from consumer.mapping.paths import Path
 from consumer.mapping.steps.expression import Condition, Term, value_term
 from consumer.mapping.steps.options import (
     Apply,

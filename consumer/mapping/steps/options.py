@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from consumer.mapping.documents import Path
+from consumer.mapping.paths import Path
 from consumer.mapping.steps.paths import places, read_path, read_single_path
 from consumer.model import Event
 

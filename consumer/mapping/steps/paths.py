@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from consumer.mapping.documents import Path, parse_path
+from consumer.mapping.paths import Path, parse_path
 from tidemark.foundation.errors import SettingsError
 
 EVERY = "*"

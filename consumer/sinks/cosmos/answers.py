@@ -36,13 +36,15 @@ MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
     (401, None): Meaning(RETRY, "unauthorized"),  # a key rotated; the record is not to blame
     (403, None): Meaning(RETRY, "forbidden"),  # firewall, role, write region moved (3)
     (403, 1014): Meaning(REJECT, "partition_full"),  # 20 GB under one partition key: waiting cannot help
-    (404, None): Meaning(RETRY, "not_found"),  # an upsert that met an item on its way out (time to live)
+    (404, None): Meaning(
+        RETRY, "not_found"
+    ),  # an upsert that met an item on its way out (time to live); else steps
     (404, 1003): Meaning(RETRY, "container_missing", rerouted=True),
     (408, None): Meaning(RETRY, "timeout"),
     (409, 0): Meaning(REJECT, "conflict"),  # of an upsert: a unique key policy
     (410, None): _SPLIT,  # 1002 range gone, 1007 completing split, 1008 completing migration
     (410, 1000): _RECREATED,  # the name now means another container
-    (412, None): Meaning(REJECT, "precondition"),
+    (412, None): Meaning(REJECT, "precondition"),  # where none was asked for; see consumer.sinks.cosmos.steps
     (413, 0): Meaning(REJECT, "too_large"),
     (413, 3402): Meaning(RETRY, "response_too_large", retry_after=0.0),
     (424, None): Meaning(RETRY, "failed_dependency", retry_after=0.0),  # of an atomic batch that sank

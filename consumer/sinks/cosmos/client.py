@@ -45,6 +45,8 @@ class ContainerDefinition(Struct, frozen=True):
     """A container from before partition keys were required."""
     unique_keys: bool = False
     """Whether something besides the id must be unique; fixed when the container is created."""
+    default_ttl: int | None = None
+    """Seconds, -1 for no end unless a document says one; None: the time to live of documents is plain data."""
 
     def same_key(self, other: ContainerDefinition) -> bool:
         return (self.paths, self.kind, self.version) == (other.paths, other.kind, other.version)
@@ -85,6 +87,7 @@ class CosmosContainer(ContainerConnection):
             version=key.get("version", 1),
             system_key=key.get("systemKey", False),
             unique_keys=bool((found.get("uniqueKeyPolicy") or {}).get("uniqueKeys")),
+            default_ttl=found.get("defaultTtl"),
         )
 
     async def ranges(self) -> tuple[KeyRange, ...]:
@@ -103,29 +106,37 @@ class CosmosContainer(ContainerConnection):
         except (AttributeError, KeyError, TypeError) as error:
             raise BulkUnavailableError(f"the SDK's map of partition key ranges: {error!r}") from error
 
-    async def send_bulk(self, rid: str, range_id: str, body: bytes) -> Answer:
-        """Up to 100 independent operations for one physical partition. Raises BulkUnavailableError."""
+    async def send_bulk(self, rid: str, range_id: str, body: bytes, *, minimal: bool = True) -> Answer:
+        """Up to 100 independent operations for one physical partition; `minimal` answers have no documents.
+
+        Raises BulkUnavailableError.
+        """
         exchange = _Exchange(rid, range_id, body)
-        answer = await self._send([], None, exchange)
+        answer = await self._send([], None, exchange, minimal=minimal)
         # Without a status nothing was sent, for lack of network or token. That says nothing about bulk.
         if not exchange.done and (answer.by_sdk or answer.operations is not None):
             raise BulkUnavailableError(f"the SDK sent no request through its hook: {answer.message}")
         return answer
 
     async def send_batch(
-        self, rid: str, partition_key: Sequence[Any], operations: Sequence[tuple[str, tuple[Any, ...]]]
+        self,
+        rid: str,
+        partition_key: Sequence[Any],
+        operations: Sequence[tuple[str, tuple[Any, ...]] | tuple[str, tuple[Any, ...], dict[str, Any]]],
+        *,
+        minimal: bool = True,
     ) -> Answer:
         """Up to 100 operations for one logical partition, all or none."""
         # The SDK has a name for one undefined value: in a container without a partition key it is written otherwise.
         key: Any = NonePartitionKeyValue if partition_key == [{}] else partition_key
-        return await self._send(operations, key, _Exchange(rid))
+        return await self._send(operations, key, _Exchange(rid), minimal=minimal)
 
     async def _send(
-        self, operations: Sequence[tuple[str, tuple[Any, ...]]], key: Any, exchange: _Exchange
+        self, operations: Sequence[Any], key: Any, exchange: _Exchange, *, minimal: bool
     ) -> Answer:
         try:
             responses = await self._open.execute_item_batch(
-                operations, key, no_response=True, raw_request_hook=exchange
+                operations, key, no_response=minimal, raw_request_hook=exchange
             )
             return Answer(responses)
         except CosmosBatchOperationError as error:

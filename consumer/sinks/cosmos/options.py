@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from consumer.mapping.documents import MappingOptions
+from consumer.mapping.operations import write_options
 from consumer.mapping.transforms import load_transform
+from consumer.options import WritingTexts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.types import SinkContext, SinkType
 
 
-class CosmosOptions(Struct, frozen=True):
+class CosmosOptions(WritingTexts, frozen=True, kw_only=True):
     """The container that gets the documents."""
 
     database: str
@@ -24,14 +24,23 @@ class CosmosOptions(Struct, frozen=True):
     transform: str = ""
     """`module:function` of the user's own code."""
 
+    def __post_init__(self) -> None:
+        write_options(self)
+
+
+def mapping_options(options: CosmosOptions, context: SinkContext) -> MappingOptions:
+    """Raises SettingsError for a transform that cannot be imported and options that mean nothing."""
+    transform = load_transform(options.transform) if options.transform else None
+    writing = write_options(options, context.stream.topic)
+    return MappingOptions(context.hub, options.id, transform, options.meta, writing)
+
 
 def _build(options: CosmosOptions, context: SinkContext) -> CosmosBulkSink:
-    transform = load_transform(options.transform) if options.transform else None
     return CosmosBulkSink(
         context.settings,
         database=options.database,
         container=options.container,
-        mapping=MappingOptions(context.hub, options.id, transform, options.meta),
+        mapping=mapping_options(options, context),
         connection=options.connection,
     )
 

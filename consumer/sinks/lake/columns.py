@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import UNSET
 
-from consumer.mapping.documents import find
+from consumer.mapping.paths import find
 from consumer.mapping.sources import parse_source
 from consumer.model import Record, Rejection, Write
 from tidemark.foundation.errors import SettingsError

@@ -16,7 +16,8 @@ from sqlalchemy import event as sa_event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
 
-from consumer.mapping.documents import find, read_object
+from consumer.mapping.documents import read_object
+from consumer.mapping.paths import find
 from consumer.mapping.sources import parse_source
 from consumer.model import Event, Record, Rejection, Stream, Write
 from consumer.sinks.sql.columns import coercer

@@ -2,7 +2,8 @@
 
 The prices are a simple model, near to the service's published ones for small documents with
 the default indexing policy: a point read costs 1 RU per KiB, a write 5 RU per KiB (at least
-one KiB each), a page of a query 2.5 RU plus 0.05 RU per KiB of its results.
+one KiB each), a page of a query 2.5 RU plus 0.05 RU per KiB of its results. An operation that a document's state refuses
+(404, 409, 412) costs what reading that document does: the service charges for it too, its price is not published.
 """
 
 import math

@@ -28,8 +28,10 @@ REQUEST_RATE_TOO_LARGE = 3200
 class CosmosError(Exception):
     """A refused request or operation.
 
-    `retry_after` is in seconds; None if the service names none.
+    `retry_after` is in seconds; None if the service names none. `charge` is in request units.
     """
+
+    charge = 0.0
 
     def __init__(
         self, status: int, message: str, *, substatus: int = 0, retry_after: float | None = None

@@ -212,7 +212,7 @@ class Container:
         charge = self.prices.read(len(document.body) if document else 0)
         self._charge(partition.range, charge)
         if document is None:
-            raise not_found(f"document {name!r}")
+            raise self._missing(name, charge)
         if condition.none_match is not None and _matches(condition.none_match, document):
             return Outcome(304, charge, partition, None)
         return Outcome(200, charge, partition, document)
@@ -241,11 +241,12 @@ class Container:
         old = partition.documents.get(identity)
         if old is None:
             if verb == "Replace":
-                raise not_found(f"document {identity!r}")
+                raise self._refusal(partition, self._missing(identity))
         elif verb == "Create":
-            raise CosmosError(409, f"Resource with specified id {identity!r} already exists.")
+            exists = CosmosError(409, f"Resource with specified id {identity!r} already exists.")
+            raise self._refusal(partition, exists, old)
         else:
-            _check(condition, old)
+            self._check(partition, condition, old)
         if len(body) > MAX_DOCUMENT:
             raise CosmosError(413, f"Request size is too large: {len(body)} bytes, accepted: {MAX_DOCUMENT}")
         self._unique.check(partition.name, identity, body)
@@ -260,17 +261,20 @@ class Container:
         """Raises CosmosError, 412 if the condition within the instructions does not hold."""
         old = partition.documents.get(name)
         if old is None:
-            raise not_found(f"document {name!r}")
-        _check(condition, old)
-        body = patched(self.full(old), bytes(instructions))
+            raise self._refusal(partition, self._missing(name))
+        self._check(partition, condition, old)
+        try:
+            body = patched(self.full(old), bytes(instructions))
+        except CosmosError as error:
+            raise (self._refusal(partition, error, old) if error.status == 412 else error) from None
         return self.write("Replace", partition, name, body, ANY, now)
 
     def delete(self, partition: Partition, name: str, condition: Condition) -> Outcome:
         """Raises CosmosError."""
         old = partition.documents.get(name)
         if old is None:
-            raise not_found(f"document {name!r}")
-        _check(condition, old)
+            raise self._refusal(partition, self._missing(name))
+        self._check(partition, condition, old)
         self._remove(partition, old)
         charge = self.prices.write(len(old.body))
         self._charge(partition.range, charge)
@@ -302,6 +306,24 @@ class Container:
         holder.operations += 1
         (self.shared_budget or holder.budget).spend(charge)
 
+    def _missing(self, name: str, charge: float = 0.0) -> CosmosError:
+        error = not_found(f"document {name!r}")
+        error.charge = charge
+        return error
+
+    def _refusal(
+        self, partition: Partition, error: CosmosError, document: Document | None = None
+    ) -> CosmosError:
+        """What the state of a document refuses is charged too, and is no operation that was carried out."""
+        error.charge = self.prices.read(len(document.body) if document else 0)
+        (self.shared_budget or partition.range.budget).spend(error.charge)
+        return error
+
+    def _check(self, partition: Partition, condition: Condition, document: Document) -> None:
+        if condition.match is not None and not _matches(condition.match, document):
+            error = CosmosError(412, "One of the specified pre-condition is not met")
+            raise self._refusal(partition, error, document)
+
     def _store(
         self, partition: Partition, name: str, body: bytes, old: Document | None, now: float
     ) -> Document:
@@ -331,11 +353,6 @@ class Container:
     def _note_life(self, partition: Partition, document: Document) -> None:
         """Raises CosmosError (400) for a time to live that is none."""
         self._lifetimes.note(partition.name, document.id, document.change, document.timestamp, document.body)
-
-
-def _check(condition: Condition, document: Document) -> None:
-    if condition.match is not None and not _matches(condition.match, document):
-        raise CosmosError(412, "One of the specified pre-condition is not met")
 
 
 def _matches(etag: str, document: Document) -> bool:

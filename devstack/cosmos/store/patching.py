@@ -49,9 +49,18 @@ def patched(document: bytes, instructions: bytes) -> bytes:
     return msgspec.json.encode(value)
 
 
+_NOT_PATCHED = ("id", "_id", "_ts", "_etag", "_rid", "_self", "_attachments")
+
+
 def _parent(document: Any, path: str) -> tuple[Any, str]:
-    """What holds the last name of a path, and that name."""
-    *trail, last = path.lstrip("/").split("/")
+    """What holds the last name of a path, and that name. In names `~1` is a slash and `~0` a tilde.
+
+    Raises CosmosError (400), also for a property of the service.
+    """
+    names = [name.replace("~1", "/").replace("~0", "~") for name in path.lstrip("/").split("/")]
+    if names[0] in _NOT_PATCHED:
+        raise bad_request(f"The patch names path {path!r}, which cannot be patched")
+    *trail, last = names
     for name in trail:
         document = _child(document, name, path)
     if not isinstance(document, (dict, list)):

@@ -2,16 +2,10 @@ import json
 
 import pytest
 
-from consumer.mapping.documents import (
-    MAX_DOCUMENT,
-    REASONS,
-    DocumentMapper,
-    MappingOptions,
-    document_id,
-    find,
-    parse_path,
-)
+from consumer.mapping.documents import REASONS, DocumentMapper, MappingOptions, document_id
+from consumer.mapping.limits import MAX_DOCUMENT
 from consumer.mapping.partition_hash import hash_key
+from consumer.mapping.paths import find, parse_path
 from consumer.mapping.transforms import load_transform
 from consumer.model import Event, Write
 from tidemark.foundation.errors import SettingsError
