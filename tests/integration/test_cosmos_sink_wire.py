@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes, Write
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
-from consumer.sinks.cosmos.client import CosmosContainer, _Exchange
+from consumer.sinks.cosmos.client import FOLLOW_FOR, CosmosContainer, _Exchange
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
 from tidemark.foundation.azure.cosmos import cosmos_client
@@ -172,12 +172,141 @@ async def test_a_refused_request_is_sent_once_and_its_records_are_tried_again(
 async def test_where_the_sdk_itself_looks_for_another_region_a_request_may_be_sent_twice(server, opened):
     """Unavailable, and no longer the write region: that is failover, which the SDK knows how to do."""
     sink, _ = await opened()
+    sink._container._pattern = None
     server.inject(Fault("docs.bulk", "error", count=2, status=503))
     assert [(result.outcome, result.status) for result in await write(sink, records(sink, 1))] == [
         (RETRY, 503)
     ]
     server.inject(Fault("docs.bulk", "error", status=403, condition="3"))
     assert outcomes(await write(sink, records(sink, 1))) == [WRITTEN]
+
+
+class CountsSdk:
+    """Counts what the SDK sends itself."""
+
+    def __init__(self, container, monkeypatch):
+        self.count, send = 0, container._send
+
+        async def counted(*arguments, **options):
+            self.count += 1
+            return await send(*arguments, **options)
+
+        monkeypatch.setattr(container, "_send", counted)
+
+
+@pytest.mark.parametrize(
+    ("fault", "asks_sdk"),
+    [
+        *[
+            ((status, sub), True)
+            for status, sub in [(401, ""), (403, "3"), (403, "1008"), (404, "1003"), (410, "1000")]
+        ],
+        *[((status, ""), True) for status in (408, 449, 500, 503)],
+        (("drop_connection", ""), True),
+        (("hang", ""), False),  # the deadline passes; the request after it would notice
+        *[((status, sub), False) for status, sub in [(400, ""), (413, ""), (429, "3200")]],
+    ],
+)
+async def test_what_may_be_of_the_address_or_the_credential_makes_the_sdk_look_for_itself(
+    server, opened, monkeypatch, fault, asks_sdk
+):
+    sink, _ = await opened()
+    by_sdk = CountsSdk(sink._container, monkeypatch)
+    assert outcomes(await write(sink, records(sink, 250))) == [WRITTEN] * 250
+    assert by_sdk.count == 0, "the first request is followed, which was the trial at the start"
+
+    status, sub_status = fault
+    if isinstance(status, int):
+        server.inject(Fault("docs.bulk", "error", status=status, condition=sub_status))
+    else:
+        server.inject(Fault("docs.bulk", status))
+    await write(sink, records(sink, 1), within=0.5)
+    assert by_sdk.count == 0
+    assert outcomes(await write(sink, records(sink, 1))) == [WRITTEN]
+    assert by_sdk.count == asks_sdk
+    assert outcomes(await write(sink, records(sink, 1))) == [WRITTEN]
+    assert by_sdk.count == asks_sdk, "and the answered one is followed again"
+
+
+async def test_the_sdk_sends_every_thirty_seconds_so_that_its_view_of_regions_and_tokens_is_followed(
+    server, opened, monkeypatch
+):
+    sink, _ = await opened()
+    by_sdk = CountsSdk(sink._container, monkeypatch)
+    sink._container._pattern.until -= FOLLOW_FOR
+    for _ in range(3):
+        assert outcomes(await write(sink, records(sink, 1))) == [WRITTEN]
+
+    assert by_sdk.count == 1
+
+
+@pytest.mark.parametrize(
+    "key", ["upsert", "read", "mixed", "documents", 400, 401, 403, 404, 410, 413, 429, 500]
+)
+async def test_the_service_is_understood_as_by_the_sdk(server, opened, monkeypatch, key):
+    """The same request by both ways has the same answer, and the same headers but for ids and times."""
+    sink, _ = await opened()
+    container, rid = sink._container, sink._definition.rid
+    bodies = {
+        "upsert": [
+            {"operationType": "Upsert", "partitionKey": '["ü"]', "resourceBody": {"id": "a", "dest": "ü"}}
+        ],
+        "read": [{"operationType": "Read", "id": "a", "partitionKey": '["b"]'}],
+    }
+    bodies["mixed"] = bodies["upsert"] + bodies["read"]
+    body = json.dumps(bodies.get(key, bodies["mixed"]), ensure_ascii=False).encode()
+    requests, answer, answers = [], server.service.answer, []
+    monkeypatch.setattr(
+        server.service, "answer", lambda request: (requests.append(request), answer(request))[1]
+    )
+    server.inject(Fault("nowhere", "error"))  # with any fault in force, requests pass through `answer`
+    await container.send_bulk(rid, "0", json.dumps(bodies["upsert"]).encode())
+    requests.clear()
+    for pattern in (container._pattern, None):
+        container._pattern = pattern
+        if isinstance(key, int):
+            server.inject(Fault("docs.bulk", "error", status=key, condition="7", retry_after=1.5))
+        answers.append(await container.send_bulk(rid, "0", body, minimal=key != "documents"))
+
+    followed, by_sdk = answers
+    if followed.operations is None:
+        assert followed == by_sdk
+    else:
+        assert [each.keys() for each in followed.operations] == [each.keys() for each in by_sdk.operations]
+        assert [each["statusCode"] for each in followed.operations] == [
+            each["statusCode"] for each in by_sdk.operations
+        ]
+        posts = [request for request in requests if request.method == "POST"]
+        headers = [
+            {name: value for name, value in post.headers.items() if name not in OF_ONE_REQUEST}
+            for post in posts
+        ]
+        assert headers[0] == headers[1]
+        assert [post.body for post in posts] == [body, body]
+
+
+OF_ONE_REQUEST = {"x-ms-activity-id", "x-ms-date", "authorization", "accept-encoding"}
+
+
+async def test_a_request_above_a_megabyte_and_an_odd_answer_are_followed_too(
+    server, opened, monkeypatch, caplog
+):
+    sink, _ = await opened()
+    by_sdk = CountsSdk(sink._container, monkeypatch)
+    assert outcomes(await write(sink, records(sink, 1, text="x" * 1_500_000))) == [WRITTEN]
+    for odd in (b"", b"{}", b'[{"status":1}]', b"[]", b"not json", b"[1]", b'["\xff"]', b"[" * 100_000):
+        sink._container._pattern.until += 1
+        pattern = sink._container._pattern
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                server.service, "handle", lambda *_, odd=odd: (200, {"content-type": "application/json"}, odd)
+            )
+            assert outcomes(await write(sink, records(sink, 2))) == [RETRY, RETRY], odd
+        sink._container._pattern = pattern
+
+    assert by_sdk.count == 0
+    assert "what was sent is tried again" in caplog.text
+    assert "type%3Dmaster" not in repr(vars(sink._container))
 
 
 @pytest.mark.parametrize(("kind", "stored"), [("drop_connection", set()), ("drop_ack", {"f0", "f1"})])

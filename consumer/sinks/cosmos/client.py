@@ -4,29 +4,58 @@ azure-cosmos has no bulk. Its public transactional batch writes to one logical p
 With another body and five headers the same request becomes the service's bulk request: up to 100 independent operations
 for a physical partition. The public `raw_request_hook` replaces them after the SDK has signed the request, and neither is
 signed. One private part is used: the map of partition key ranges, because no public call returns their ids.
+
+The SDK takes five times as long for a bulk request as sending it takes. So for some seconds requests are sent without it, to the
+address and with the headers of the last one that it sent: it decides about regions, credentials and everything else, and is
+asked anew after any failure that may have to do with these (docs/adr/0022-bulk-requests-follow-the-sdk.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
+import msgspec
 from azure.core.exceptions import AzureError
 from azure.core.pipeline import PipelineRequest, PipelineResponse
+from azure.core.rest import HttpRequest
 from azure.cosmos.exceptions import CosmosBatchOperationError, CosmosHttpResponseError
 from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
+from yarl import URL
 
 from consumer.sinks.cosmos.answers import Answer
-from tidemark.foundation.azure.connections import describe_network_error
+from tidemark.foundation.azure.connections import CONNECT_TIMEOUT, describe_network_error
 from tidemark.foundation.azure.cosmos import ContainerConnection
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _LARGE_BODY = 1 << 20
+FOLLOW_FOR = 30.0
+"""Seconds for which the last request of the SDK is followed. A signature holds for 15 minutes, a token for 5 at least; the SDK looks
+for regions every 5 minutes."""
+_SAY_NOTHING = frozenset({400, 413, 429})
+"""Refusals that are about the documents or the rate, and not about the address or the credential."""
+_OF_ONE_REQUEST = frozenset(
+    {
+        "accept-encoding",
+        "content-length",
+        "prefer",
+        "x-ms-activity-id",
+        "x-ms-cosmos-intended-collection-rid",
+        "x-ms-documentdb-partitionkeyrangeid",
+        "x-ms-session-token",
+    }
+)
+"""Headers that are not followed."""
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=65.0)
+"""As azure-cosmos; the caller's deadline is shorter."""
+_read_operations = msgspec.json.Decoder(list[dict[str, Any]]).decode
 SDK_ERRORS = (AzureError, aiohttp.ClientError, OSError)
 
 
@@ -61,6 +90,8 @@ class KeyRange(Struct, frozen=True):
 
 class CosmosContainer(ContainerConnection):
     """Requests to one container. Each is sent once; a lost or unreadable answer becomes an Answer with status 0."""
+
+    _pattern: _Pattern | None = None
 
     async def open(self) -> ContainerDefinition:
         """Connects and reads the definition. Raises SettingsError, UnavailableError."""
@@ -112,7 +143,16 @@ class CosmosContainer(ContainerConnection):
         Raises BulkUnavailableError.
         """
         exchange = _Exchange(rid, range_id, body)
+        now = asyncio.get_running_loop().time()
+        if (pattern := self._pattern) is not None and now < pattern.until:
+            headers = {**exchange.headers, "Prefer": "return=minimal"} if minimal else exchange.headers
+            answer = await self._follow(pattern, headers, body)
+            if answer.operations is None and answer.status not in _SAY_NOTHING and self._pattern is pattern:
+                self._pattern = None  # the SDK sends the next one, and sees for itself
+            return answer
         answer = await self._send([], None, exchange, minimal=minimal)
+        if answer.operations is not None and exchange.sent is not None:
+            self._pattern = _Pattern(exchange.sent, until=now + FOLLOW_FOR)
         # Without a status nothing was sent, for lack of network or token. That says nothing about bulk.
         if not exchange.done and (answer.by_sdk or answer.operations is not None):
             raise BulkUnavailableError(f"the SDK sent no request through its hook: {answer.message}")
@@ -155,6 +195,27 @@ class CosmosContainer(ContainerConnection):
                 return Answer(message=repr(error), by_sdk=True, unsent=True)
             return Answer(message=f"the answer cannot be read: {error!r}{exchange.answer}", by_sdk=True)
 
+    async def _follow(self, pattern: _Pattern, headers: Mapping[str, str], body: bytes) -> Answer:
+        if self._session is None:
+            raise RuntimeError(f"{self!r} is not open")
+        try:
+            async with self._session.post(
+                pattern.url,
+                data=_readable(body),
+                headers={**pattern.headers, **headers, "x-ms-activity-id": str(uuid4())},
+                allow_redirects=False,
+                ssl=pattern.verifies,
+                timeout=_TIMEOUT,
+            ) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            return Answer(message=describe_network_error(error))
+        return _answer(response.status, response.headers, content)
+
+    async def aclose(self) -> None:
+        self._pattern = None
+        await super().aclose()
+
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
         """Raises SDK errors as SettingsError if the operator must change something, else as UnavailableError."""
@@ -180,9 +241,9 @@ class _Exchange:
 
     def __init__(self, rid: str, range_id: str = "", body: bytes | None = None) -> None:
         self._body = body
-        self._headers = {"x-ms-cosmos-intended-collection-rid": rid}
+        self.headers = {"x-ms-cosmos-intended-collection-rid": rid}
         if body is not None:
-            self._headers |= {
+            self.headers |= {
                 "x-ms-cosmos-batch-atomic": "False",
                 "x-ms-cosmos-batch-continue-on-error": "True",
                 "x-ms-documentdb-partitionkeyrangeid": range_id,
@@ -191,14 +252,13 @@ class _Exchange:
         self.done = False
         self.answer = ""
         """The response in words, for the log."""
+        self.sent: HttpRequest | None = None
+        """The request as it was answered."""
 
     def note_answer(self, response: PipelineResponse[Any, Any]) -> None:
         http = response.http_response
-        headers = http.headers
-        self.answer = (
-            f"; it was HTTP {http.status_code}, {headers.get('content-type', 'of no type')}, "
-            f"{headers.get('content-length', 'unknown')} bytes, activity {headers.get('x-ms-activity-id', 'none')}"
-        )
+        self.sent = response.http_request
+        self.answer = _in_words(http.status_code, http.headers)
 
     def __call__(self, request: PipelineRequest[Any]) -> None:
         http = request.http_request
@@ -208,9 +268,49 @@ class _Exchange:
         if self._body is not None:
             http.headers.pop("x-ms-documentdb-partitionkey", None)
             body = self._body
-        # aiohttp warns about large bodies as bytes: it blocks the loop less with a file.
-        http.data = body if len(body) <= _LARGE_BODY else BytesIO(body)
-        http.headers.update(self._headers)
+        http.data = _readable(body)
+        http.headers.update(self.headers)
         if request.context is not None:  # set here, because an SDK without hooks passes the option itself on
             request.context["raw_response_hook"] = self.note_answer
         self.done = True
+
+
+class _Pattern:
+    """Where a request was sent, and with which headers. The credential is among them: this has no repr on purpose."""
+
+    def __init__(self, sent: HttpRequest, until: float) -> None:
+        self.url = URL(sent.url, encoded=True)
+        self.headers = {
+            name: str(value) for name, value in sent.headers.items() if name.casefold() not in _OF_ONE_REQUEST
+        } | {"Accept-Encoding": "identity"}
+        self.verifies = self.url.host not in {"localhost", "127.0.0.1"}  # as the SDK does, for emulators
+        self.until = until
+
+
+def _readable(body: Any) -> Any:
+    """The body for aiohttp, which warns about large ones as bytes: it blocks the loop less with a file."""
+    return body if len(body) <= _LARGE_BODY else BytesIO(body)
+
+
+def _answer(status: int, headers: Mapping[str, str], content: bytes) -> Answer:
+    if status >= 400:
+        sub_status = headers.get("x-ms-substatus", "")
+        return Answer(
+            status=status,
+            sub_status=int(sub_status) if sub_status.isdecimal() else 0,
+            message=content.decode(errors="replace"),
+            retry_after=retry_after(headers, cosmos=True),
+        )
+    try:
+        return Answer(_read_operations(content))
+    except (ValueError, RecursionError) as error:
+        return Answer(
+            message=f"the answer cannot be read: {error!r}{_in_words(status, headers)}", by_sdk=True
+        )
+
+
+def _in_words(status: int, headers: Mapping[str, str]) -> str:
+    return (
+        f"; it was HTTP {status}, {headers.get('content-type', 'of no type')}, "
+        f"{headers.get('content-length', 'unknown')} bytes, activity {headers.get('x-ms-activity-id', 'none')}"
+    )

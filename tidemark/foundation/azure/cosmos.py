@@ -56,10 +56,11 @@ def cosmos_endpoint(settings: Settings, prefix: str) -> CosmosEndpoint:
 async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> CosmosClient:
     """A client that sends each request once, without retries; the caller closes it.
 
-    `options` go to the constructor. Nothing is sent before the client is entered or used.
+    `options` go to the constructor. Nothing is sent before the client is entered or used. The client closes a `transport` that
+    it was given, also when it cannot be made.
     """
     endpoint = cosmos_endpoint(settings, prefix)
-    transport = await _transport(settings)
+    transport = options.pop("transport", None) or await cosmos_transport(settings)
     arguments = {
         "retry_total": 0,
         "retry_throttle_total": -1,  # 0 would be read as "not given", and that means 9
@@ -85,12 +86,17 @@ class ContainerConnection:
         self._names = (database, container)
         self._client: CosmosClient | None = None
         self._proxy: ContainerProxy | None = None
+        self._session: aiohttp.ClientSession | None = None
+        """The HTTP session of the client, which closes it."""
 
     def __repr__(self) -> str:
         return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
 
     async def _connect(self, **options: Any) -> CosmosClient:
-        self._client = await cosmos_client(self._settings, self._connection, **options)
+        cosmos_endpoint(self._settings, self._connection)  # raises before anything is opened
+        transport = await cosmos_transport(self._settings)
+        self._client = await cosmos_client(self._settings, self._connection, transport=transport, **options)
+        self._session = transport.session
         database, container = self._names
         self._proxy = self._client.get_database_client(database).get_container_client(container)
         return self._client
@@ -102,12 +108,12 @@ class ContainerConnection:
         return self._proxy
 
     async def aclose(self) -> None:
-        client, self._client, self._proxy = self._client, None, None
+        client, self._client, self._proxy, self._session = self._client, None, None, None
         if client is not None:
             await client.close()
 
 
-async def _transport(settings: Settings) -> AioHttpTransport:
+async def cosmos_transport(settings: Settings) -> AioHttpTransport:
     """The SDK's own transport with two differences.
 
     Without a setting for a proxy, it does not look for one, which takes two changes of threads per request, half of an
