@@ -363,7 +363,7 @@ def test_the_price_of_the_app_follows_from_the_numbers_beside_it():
 
 
 def test_there_are_ten_commands_to_the_first_decision():
-    text = section("deploying.md", "## From nothing to the first decision in ten commands")
+    text = section("quickstart-azure.md", "## Ten commands")
     commands = text.split("```sh\n")[1].split("```")[0].replace("\\\n", "").strip().splitlines()
 
     assert len(commands) == 10
