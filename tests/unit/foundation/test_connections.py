@@ -357,6 +357,24 @@ def test_a_service_is_obeyed_by_the_headers_that_are_its_own(headers, cosmos, se
 HUBS = BUS.replace("acme", "acme-hubs")
 
 
+@pytest.mark.parametrize("proxy", [None, "http://proxy:3128"])
+async def test_checkpoints_look_for_a_proxy_only_where_one_is_set(monkeypatch, proxy):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+        "no_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    if proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+    async with blob_container({"Work": STORAGE}, "Work", "checkpoints") as container:
+        assert container._pipeline._transport._use_env_settings is bool(proxy)
+
+
 async def test_a_blob_container_is_reached_by_connection_string_or_identity():
     async with (
         blob_container({"Work": STORAGE}, "Work", "checkpoints") as by_key,

@@ -288,9 +288,13 @@ def queue_service(settings: Settings, prefix: str) -> QueueServiceClient:
 
 def blob_container(settings: Settings, prefix: str, name: str, **options: Any) -> ContainerClient:
     """A client of the blob container `name`; `options` go to its constructor. The caller closes it."""
+    from urllib.request import getproxies
+
     from azure.storage.blob.aio import ContainerClient
 
-    return _storage_client(ContainerClient, settings, prefix, "blob", name, **{**_RETRY_SLOWER, **options})
+    # With it, aiohttp looks for a proxy at every request, which takes two changes of threads.
+    arguments = {"use_env_settings": bool(getproxies()), **_RETRY_SLOWER, **options}
+    return _storage_client(ContainerClient, settings, prefix, "blob", name, **arguments)
 
 
 _RETRY_SLOWER = {"retry_total": RETRIES, "initial_backoff": 1, "increment_base": 2, "random_jitter_range": 1}
