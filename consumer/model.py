@@ -174,7 +174,8 @@ class Record(Struct, frozen=True, gc=False):
 
     def replaces(self, earlier: Record) -> bool:
         """Whether writing only this record has the effect of writing both, the earlier one first."""
-        return self.operation in _WHOLE and may_follow(self.change, earlier.change)
+        is_whole = self.operation in {Operation.UPSERT, Operation.DELETE}
+        return is_whole and may_follow(self.change, earlier.change)
 
 
 def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejection:
@@ -188,10 +189,6 @@ def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejectio
     ]
     more = [f"and {len(rejected) - _MOST_TOLD} more"] if len(rejected) > _MOST_TOLD else []
     return Rejection(rejection.reason, "; ".join(told + more))
-
-
-_WHOLE = frozenset({Operation.UPSERT, Operation.DELETE})
-"""Operations after which nothing of a document depends on what was done to it before."""
 
 
 class Outcome(StrEnum):

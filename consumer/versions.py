@@ -21,6 +21,8 @@ DELETED = "_deleted"
 """The field that marks a tombstone."""
 MARK = "_tp_"
 """Begins the names of the fields with the last patch of each source."""
+SUPERSEDED = "superseded"
+"""The reason of a result that is WRITTEN although nothing was written: a later event has changed the document."""
 _META = "_tm"  # consumer.mapping.documents.META
 
 Version = int | float | str

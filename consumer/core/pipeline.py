@@ -29,6 +29,7 @@ from consumer.core.work import Siblings, Work
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
+from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.rate_limiter import RateLimiter
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
@@ -175,6 +176,9 @@ class Pipeline:
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
             totals.dead_letters += 1  # the sink stored the dead letter itself
             self._poison += 1
+        elif result.outcome is Outcome.WRITTEN and result.reason == SUPERSEDED:
+            totals.count_dropped(SUPERSEDED)
+            self._poison = 0
         elif result.outcome is Outcome.WRITTEN and work.record.dropped is None:
             totals.written += 1
             totals.written_units += result.request_units

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from consumer.mapping.documents import MAX_DOCUMENT
+from consumer.mapping.limits import MAX_DOCUMENT
 
 REGISTRY = "CONSUMER_SCHEMA_REGISTRY"
 CONFLUENT = "CONSUMER_CONFLUENT_REGISTRY"

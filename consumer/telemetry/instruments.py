@@ -52,7 +52,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     ),
     _counter_by_reason(
         *("events.dropped", "{event}", "dropped"),
-        "Events, or single documents of them, that were not to be written, by `reason`",
+        "Events, or single documents of them, that were not to be written, or that a later event superseded, by `reason`",
     ),
     _counter("request_units", "{RU}", "request_units", "Request units charged, for refused attempts too"),
     _counter(

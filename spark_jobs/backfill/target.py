@@ -14,8 +14,9 @@ from consumer.running.assembly import Parts, sink_table
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
 from consumer.sinks.cosmos.options import CosmosOptions, mapping_options
-from consumer.sinks.cosmos.steps import EXISTS, SUPERSEDED
+from consumer.sinks.cosmos.steps import EXISTS
 from consumer.sinks.types import SinkContext
+from consumer.versions import SUPERSEDED
 from spark_jobs.platform.source_options import consumer_on_cosmos
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.azure.cosmos import cosmos_endpoint

@@ -41,8 +41,11 @@ from consumer.core.effects import (
     WriteBatch,
 )
 from consumer.core.pipeline import Pipeline
-from consumer.model import Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
+from consumer.sinks.cosmos.steps import Known, Step, first_step
+from consumer.versions import Change, Stamp
+from tests.support.consumer.guarded_documents import GuardedDocuments, next_or_result
 from tests.support.consumer.pipeline_checks import check_pipeline
 
 TWO_LANES = Routes(("", "8"), ("low", "high"))
@@ -63,7 +66,9 @@ class Plan:
     consumers: int = 2
     calm: bool = False
     zombies: bool = False
-    """Processes are stopped and robbed while their requests are on the way: then only a guard keeps the order."""
+    """Processes are stopped and robbed while their requests are on the way: then only the guard keeps the order."""
+    guard: bool = False
+    """The version guard is on: each write takes several steps, between which anything may happen."""
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -79,6 +84,7 @@ class Plan:
             consumers=rng.randint(1, 3),
             calm=rng.random() < 0.1,
             zombies=rng.random() < 0.5,
+            guard=rng.random() < 0.5,
         )
 
 
@@ -95,6 +101,7 @@ class Instance:
     stopped_until: float = 0.0
     wake: float = math.inf
     draining: dict[str, float] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
 
 
 class World:
@@ -108,6 +115,7 @@ class World:
         self.fed = count()
         self.logs: dict[str, list[Record]] = {}
         self.documents: dict[str, int] = {}  # key -> version: the sequence number
+        self.guarded = GuardedDocuments()
         self.durable: dict[str, set[int]] = {}
         self.dead_letters: set[tuple[str, int]] = set()
         self.checkpoints: dict[str, Checkpoint] = {}
@@ -134,7 +142,9 @@ class World:
                 key = f"{partition}/{rng.randrange(plan.keys)}"
                 rejection = Rejection("poison", "no") if rng.random() < plan.poison else None
                 event = Event(partition, number, f"o{number}", 0.0, b"{}")
-                log.append(Record(event, key, b"{}", "[]", rng.choice("0123456789abcdef"), rejection))
+                change = Change(key, Stamp(number, float(number), partition)) if plan.guard else None
+                route = rng.choice("0123456789abcdef")
+                log.append(Record(event, key, b"{}", "[]", route, rejection, change=change))
 
     # -- time
 
@@ -319,35 +329,73 @@ class World:
         lost = self.troubled(0.05)
         hang = self.troubled(0.02)
         batch = effect.batch
-        results: list[WriteResult] = []
+        results = [WriteResult(Outcome.RETRY, 0, "no connection")] * len(batch.records)
 
         def apply() -> None:
-            results.extend(self.apply(record, batch.lane) for record in batch.records)
+            for index, record in enumerate(batch.records):
+                if self.plan.guard:
+                    step = first_step(record, instance.known.get(record.key))
+                    self.advance(instance, batch, index, step, results)
+                else:
+                    results[index] = self.apply(record, batch.lane)
 
         def answer() -> None:
             told = [WriteResult(Outcome.RETRY, 0, "lost")] * len(batch.records) if lost else results
-            self.feed(instance, BatchWritten(batch.batch_id, told))
+            self.feed(instance, BatchWritten(batch.batch_id, list(told)))
 
-        if self.troubled(0.03):  # the request never arrived
-            results.extend([WriteResult(Outcome.RETRY, 0, "no connection")] * len(batch.records))
-        else:
+        if not self.troubled(0.03):  # else the request never arrived
             self.at(applied, apply)
+        # What a guarded write has not finished by then goes on all the same, as a request that is on its way does.
         self.at(answered + (60.0 if hang else 0.0), answer)
+
+    def advance(
+        self, instance: Instance, batch: Batch, index: int, step: Step, results: list[WriteResult]
+    ) -> None:
+        """One step arrives at the service; the next one leaves when the process is awake."""
+        record = batch.records[index]
+        refusal = self.refusal(batch.lane)
+        answer = self.guarded.answer(record, step) if refusal is None else {}
+        found = refusal or next_or_result(record, step, answer)
+        instance.known.pop(record.key, None)
+        if isinstance(found, WriteResult):
+            results[index] = found
+            if found.outcome is Outcome.WRITTEN:
+                self.note_durable(record)
+                if step.verb != "Read" and record.change is not None:
+                    instance.known[record.key] = Known(answer["eTag"], record.change.stamp)
+            return
+
+        def go_on() -> None:
+            if instance.alive:
+                self.advance(instance, batch, index, found, results)
+
+        asleep = max(0.0, instance.stopped_until - self.now)
+        self.at(asleep + self.delay(), go_on)
 
     def troubled(self, chance: float) -> bool:
         return self.now < self.trouble_until and self.rng.random() < chance
 
-    def apply(self, record: Record, lane: str) -> WriteResult:
+    def refusal(self, lane: str) -> WriteResult | None:
         if lane not in self.routes.lanes:
             return WriteResult(Outcome.RETRY, 410, "split", rerouted=True)
         if self.now < self.sink_down_until:
             return WriteResult(Outcome.RETRY, 503, "down")
         if self.troubled(0.1):
             return WriteResult(Outcome.RETRY, 429, "throttled", retry_after=self.rng.uniform(0.01, 0.5))
+        return None
+
+    def apply(self, record: Record, lane: str) -> WriteResult:
+        refusal = self.refusal(lane)
+        if refusal is not None:
+            return refusal
+        self.documents[record.key] = record.event.sequence_number
+        self.note_durable(record)
+        return WriteResult(Outcome.WRITTEN, 201)
+
+    def note_durable(self, record: Record) -> None:
         event = record.event
         if event.sequence_number in self.durable[event.partition]:
             self.replayed += 1
-        self.documents[record.key] = event.sequence_number
         settled = {event.sequence_number}
         if self.plan.coalesce:  # the earlier versions of the document are in it
             settled |= {
@@ -357,7 +405,6 @@ class World:
                 if log.event.sequence_number < event.sequence_number
             }
         self.durable[event.partition] |= settled
-        return WriteResult(Outcome.WRITTEN, 201)
 
     def store(self, instance: Instance, effect: StoreDeadLetters) -> None:
         stored = not self.troubled(0.2)
@@ -440,8 +487,9 @@ class World:
                 assert number in self.durable[partition], f"L: {partition}/{number} {self.story()}"
                 if record.rejection is not None:
                     assert (partition, number) in self.dead_letters, f"L: no letter of {partition}/{number}"
-        if not self.plan.zombies:
-            for key, version in self.documents.items():
+        documents = self.guarded.versions() if self.plan.guard else self.documents
+        if self.plan.guard or not self.plan.zombies:
+            for key, version in documents.items():
                 partition = key.partition("/")[0]
                 highest = max(
                     r.event.sequence_number

@@ -16,7 +16,15 @@ from msgspec import Struct, structs
 
 from consumer.model import Operation, Outcome, Record, WriteResult
 from consumer.sinks.cosmos.answers import after_conflict, result_of
-from consumer.versions import DELETED, IncomparableError, Stamp, last_patch, mark_value, stored_stamp
+from consumer.versions import (
+    DELETED,
+    SUPERSEDED,
+    IncomparableError,
+    Stamp,
+    last_patch,
+    mark_value,
+    stored_stamp,
+)
 
 Verb = Literal["Upsert", "Create", "Replace", "Delete", "Patch", "Read"]
 IfMissing = Literal["create", "ignore", "reject"]
@@ -25,8 +33,8 @@ MOST_STEPS = 8
 """Of one record in one write; then it waits as after any concurrent write. Three are enough unless others write the
 document at the same time."""
 
-EXISTS, ABSENT, SUPERSEDED = "exists", "absent", "superseded"
-"""Reasons of results: what is there already, what is gone already, and what a later event has replaced."""
+EXISTS, ABSENT = "exists", "absent"
+"""Reasons of results, besides SUPERSEDED: what is there already, and what is gone already."""
 
 _NOT_FOUND, _CONFLICT, _PRECONDITION = 404, 409, 412
 _CONCURRENT = 449
