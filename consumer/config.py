@@ -13,6 +13,8 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from msgspec import Struct, structs
 
+from consumer.decoding.options import DECODER, OPTIONS, REGISTRY, BodyOptions, DecoderName, JsonOptions
+from consumer.decoding.options import SETTINGS as DECODER_SETTINGS
 from consumer.options import BacklogLimits, BatchLimits, PositionPolicy, WritingTexts
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
@@ -125,6 +127,9 @@ class ConsumerConfig(Struct, frozen=True):
     shortcut: Annotated[bool, "CONSUMER_SHORTCUT"] = True
     """Whether to bypass the SDK's decoding if its version is supported; see consumer/receiving/fast_path.py."""
     telemetry: TelemetryConfig = TelemetryConfig()
+    decoder: DecoderName = DecoderName.JSON
+    decode: BodyOptions = JsonOptions()
+    """The options of the decoder."""
     doubts: tuple[str, ...] = ()
     """Names that look like misspelt settings, as sentences; they are logged at the start."""
 
@@ -164,6 +169,8 @@ class _Reader:
             case StrEnum():
                 kind: Any = type(default)
                 value = self.value(name, default, lambda text: kind(text.lower()), ", ".join(kind))
+            case tuple():
+                value = tuple(part.strip() for part in self.text(name).split(",") if part.strip()) or default
             case _:
                 value = self.text(name) or default
         return cast("_T", value)
@@ -234,8 +241,14 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
 def _config(read: _Reader) -> ConsumerConfig:
     sink = read.of("CONSUMER_SINK", SinkKind.COSMOS)
     store = "sql" if sink is SinkKind.SQL else "blob"
+    decoder = read.of(DECODER, DecoderName.AUTO if read.text(REGISTRY) else DecoderName.JSON)
     standard = ConsumerConfig(
-        "", sink=sink, checkpoints=StoreKind(store), dead_letters=DeadLettersKind(store)
+        "",
+        sink=sink,
+        checkpoints=StoreKind(store),
+        dead_letters=DeadLettersKind(store),
+        decoder=decoder,
+        decode=OPTIONS[decoder](),
     )
     config = read.fill(standard)
     accepted_start = "earliest, latest, or a time such as 2026-11-21T08:00:00Z"
@@ -285,7 +298,9 @@ def _misspelt(settings: Mapping[str, str], known: Collection[str]) -> Iterator[s
         if not name.startswith(_FAMILIES) or name in known or "__" in name:
             continue
         similar = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
-        if similar:
+        if name in DECODER_SETTINGS:
+            yield f"{name} is no option of the decoder that {DECODER} names, and changes nothing"
+        elif similar:
             yield f"{name} is no setting of the consumer; did you mean {similar[0]}?"
         elif name.startswith("CONSUMER_"):
             yield f"{name} is no setting of the consumer"

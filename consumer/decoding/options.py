@@ -9,9 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from msgspec import Struct
-
-from consumer.mapping.limits import MAX_DOCUMENT
+from msgspec import Struct, structs
 
 REGISTRY = "CONSUMER_SCHEMA_REGISTRY"
 CONFLUENT = "CONSUMER_CONFLUENT_REGISTRY"
@@ -68,8 +66,9 @@ class BodyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Options of every format."""
 
     unpack: Annotated[Unpack, "CONSUMER_UNPACK"] = Unpack.AUTO
-    unpack_limit: Annotated[int, "CONSUMER_UNPACK_LIMIT", 1024] = 2 * MAX_DOCUMENT
-    """Bytes of a body when unpacked. A larger one is a dead letter, and is unpacked no further than that."""
+    unpack_limit: Annotated[int, "CONSUMER_UNPACK_LIMIT", 1024] = 4 << 20
+    """Bytes of a body when unpacked. A larger one is a dead letter, and is unpacked no further than that. Chosen: twice what
+    Cosmos DB takes as a document, because one body may be several."""
 
 
 class JsonOptions(BodyOptions, frozen=True):
@@ -145,3 +144,17 @@ OPTIONS: dict[DecoderName, type[BodyOptions]] = {
     DecoderName.TEXT: BodyOptions,
     DecoderName.RAW: BodyOptions,
 }
+
+
+def registry_of(options: BodyOptions) -> str:
+    """The name of the registry's connection; '' for a decoder that asks none."""
+    if isinstance(options, SingleObjectOptions) and not options.names:
+        return ""
+    return str(getattr(options, "registry", ""))
+
+
+DECODER = "CONSUMER_DECODER"
+SETTINGS = frozenset(
+    each.type.__metadata__[0] for options in OPTIONS.values() for each in structs.fields(options)
+)
+"""The names of the settings of all formats."""

@@ -233,7 +233,10 @@ class ConfluentRegistry:
             return None
         if answer.status != 200:
             host = sanitize_line(urlsplit(self._address).netloc)
-            raise UnavailableError(f"the schema registry {host} ({self._prefix}) answered {answer.status}")
+            refused = "access refused, " if answer.status in {401, 403} else ""
+            raise UnavailableError(
+                f"the schema registry {host} ({self._prefix}): {refused}status {answer.status}"
+            )
         return answer
 
     def _listed(self, answer: Answer) -> _Listed:

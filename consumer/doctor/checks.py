@@ -16,6 +16,8 @@ from consumer.config import (
     read_hosting,
     read_slice,
 )
+from consumer.decoding.options import DecoderName, registry_of
+from consumer.decoding.registries import AzureRegistry, ConfluentRegistry
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
 from consumer.running.assembly import Parts
 from consumer.running.process import longest_slice
@@ -35,6 +37,7 @@ _DOCUMENTS = "the role 'Cosmos DB Built-in Data Contributor' (of Cosmos DB's own
 _BLOBS = "the 'Storage Blob Data Contributor' role, or the right key,"
 _TABLES = "the 'Storage Table Data Contributor' role, or the right key,"
 _RECEIVER = "the 'Azure Event Hubs Data Receiver' role, or a policy with the right Listen,"
+_SCHEMAS = "the 'Schema Registry Reader' role, or the right user name and password,"
 _ROWS = "the rights SELECT, INSERT, UPDATE and DELETE (on a table of your own only what is written)"
 
 
@@ -47,7 +50,7 @@ def checks_of(settings: Settings, root: Path) -> list[Check]:
     try:
         read_slice(settings)
         config = read_config(settings)
-        Parts(config, settings)
+        Parts(config, settings).decoder()
     except SettingsError as error:
         return [_configuration(str(error))]
     checks = [_configuration("", config), *_of_consumer(settings, config)]
@@ -99,6 +102,7 @@ def function_timeout(path: Path) -> float | None:
 
 def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
     yield _receives(settings, config)
+    yield from _registry(settings, config)
     if config.sink is SinkKind.COSMOS:
         yield _cosmos(settings, config, "write", config.cosmos_container)
     if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}:
@@ -133,6 +137,21 @@ def _receives(settings: Settings, config: ConsumerConfig) -> Check:
 
     place = f"event hub '{config.hub}' with its consumer group '{config.consumer_group}' (connection {config.hub_connection})"
     return Check("receive", subject, Needs(_RECEIVER, place), call)
+
+
+def _registry(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
+    connection = registry_of(config.decode)
+    if not connection:
+        return
+    kind = ConfluentRegistry if config.decoder is DecoderName.CONFLUENT else AzureRegistry
+    subject = f"registry {connection}"
+    place = f"the namespace of the schema registry (connection {connection})"
+
+    async def call() -> list[Finding]:
+        await kind(settings, connection).reach()
+        return [ok("schemas", subject, "schemas may be read")]
+
+    yield Check("schemas", subject, Needs(_SCHEMAS, place), call)
 
 
 def _cosmos(settings: Settings, config: ConsumerConfig, name: str, container: str) -> Check:

@@ -11,9 +11,10 @@ from msgspec import structs
 
 from consumer.config import ConsumerConfig, DeadLettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
+from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.mapping.operations import write_options
 from consumer.model import Stream
-from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
+from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
@@ -57,6 +58,10 @@ class Parts:
         kind = find_sink_type(self.config.sink)
         options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
         return kind.build(options, self._sink_context)
+
+    def decoder(self) -> Decoder | None:
+        """None: the sink reads bodies as JSON itself. Raises SettingsError for options that cannot work."""
+        return build_decoder(self.config.decoder, self.config.decode, DecoderContext(self.settings))
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:

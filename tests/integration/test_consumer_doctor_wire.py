@@ -105,6 +105,27 @@ def test_events_that_may_not_be_received(stack):
     assert "'Azure Event Hubs Data Receiver'" in told.remedy
 
 
+def test_a_schema_registry_that_may_be_read_or_not(stack, monkeypatch):
+    which = {"CONSUMER_SCHEMA_REGISTRY": "SchemaRegistry"}
+    name = "schemas", "registry SchemaRegistry"
+    faults = stack.server.schema_registry.faults
+
+    assert examined(stack, **which)[name].found == "schemas may be read"
+    stack.call(lambda: faults.add(Fault("registry.get", "error", None, status=403, condition="Forbidden")))
+    told = only_bad(examined(stack, **which))
+    stack.call(faults.clear)
+    assert (told.verdict, "'Schema Registry Reader' role" in told.remedy) == (Verdict.FAILED, True)
+    other = {"CONSUMER_DECODER": "confluent", "ConfluentRegistry": stack.server.schema_registry.base_url}
+    trusted = {"TIDEMARK_TRUSTED_HOSTS": "localhost"}
+    assert examined(stack, **other, **trusted)["schemas", "registry ConfluentRegistry"].verdict is Verdict.OK
+    stack.call(lambda: faults.add(Fault("confluent.get", "error", None, status=401)))
+    told = only_bad(examined(stack, **other, **trusted))
+    stack.call(faults.clear)
+    assert (told.verdict, "user name and password" in told.remedy) == (Verdict.FAILED, True)
+    told = only_bad(examined(stack, **which, SchemaRegistry__fullyQualifiedNamespace=None))
+    assert "no schema registry connection 'SchemaRegistry'" in told.found
+
+
 def test_documents_that_may_not_be_written(stack):
     wrong = re.sub("AccountKey=[^;]{4}", "AccountKey=AAAA", stack.settings["CosmosConnection"])
     told = only_bad(examined(stack, CosmosConnection=wrong))

@@ -6,6 +6,16 @@ from pathlib import Path
 import pytest
 
 from consumer.config import OTHER_SETTINGS, read_config, read_slice
+from consumer.decoding.options import (
+    OPTIONS,
+    AutoOptions,
+    AvroOptions,
+    CsvOptions,
+    Integers,
+    JsonOptions,
+    ProtobufOptions,
+)
+from consumer.decoding.options import SETTINGS as OF_DECODERS
 from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).parents[3]
@@ -74,6 +84,37 @@ def test_what_is_far_from_ours_may_be_somebody_elses(name):
     assert read_config({**SETTINGS, name: "5"}).doubts == ()
 
 
+DECODERS = [
+    ({}, JsonOptions()),
+    ({"CONSUMER_DECODER": "JSON", "CONSUMER_JSON_ARRAYS": "yes"}, JsonOptions(arrays=True)),
+    ({"CONSUMER_SCHEMA_REGISTRY": "R"}, AutoOptions(registry="R")),
+    ({"CONSUMER_SCHEMA_REGISTRY": "R", "CONSUMER_DECODER": "avro_preamble"}, AvroOptions(registry="R")),
+    (
+        {"CONSUMER_DECODER": "csv", "CONSUMER_CSV_COLUMNS": "a, b,", "CONSUMER_UNPACK_LIMIT": "2_000"},
+        CsvOptions(columns=("a", "b"), unpack_limit=2000),
+    ),
+    (
+        {"CONSUMER_DECODER": "protobuf", "CONSUMER_SCHEMA_FILES": "a.pb,b.pb", "CONSUMER_INTEGERS": "text"},
+        ProtobufOptions(files=("a.pb", "b.pb"), integers=Integers.TEXT),
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "options"), DECODERS)
+def test_the_settings_of_the_decoder_are_those_of_its_format(settings, options):
+    config = read_config({**SETTINGS, **settings})
+
+    assert (config.decode, config.doubts) == (options, ())
+    assert type(config.decode) is OPTIONS[config.decoder]
+
+
+def test_a_setting_of_another_decoder_is_doubted_and_a_wrong_one_told_once():
+    (doubt,) = read_config({**SETTINGS, "CONSUMER_CSV_COLUMNS": "a"}).doubts
+    assert doubt.startswith("CONSUMER_CSV_COLUMNS is no option of the decoder that CONSUMER_DECODER names")
+    with pytest.raises(SettingsError, match=r"\ACONSUMER_DECODER is 'xml'; accepted: json, auto, [^\n]*\Z"):
+        read_config({**SETTINGS, "CONSUMER_DECODER": "xml"})
+
+
 def test_no_setting_that_the_code_reads_is_doubted():
     names = set(OTHER_SETTINGS)
     for source in (ROOT / "consumer").rglob("*.py"):
@@ -84,4 +125,5 @@ def test_no_setting_that_the_code_reads_is_doubted():
             )
         )
 
-    assert read_config({**SETTINGS, **dict.fromkeys(names - SETTINGS.keys(), "")}).doubts == ()
+    given = names - SETTINGS.keys() - OF_DECODERS
+    assert read_config({**SETTINGS, **dict.fromkeys(given, "")}).doubts == ()
