@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from msgspec import Struct, structs
 
-from consumer.decoding.options import DECODER, OPTIONS, REGISTRY, BodyOptions, DecoderName, JsonOptions
-from consumer.decoding.options import SETTINGS as DECODER_SETTINGS
+from consumer.formats import DECODER, OPTIONS, REGISTRY, BodyOptions, DecoderName, JsonOptions
+from consumer.formats import SETTINGS as DECODER_SETTINGS
 from consumer.options import BacklogLimits, BatchLimits, PositionPolicy, WritingTexts
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError

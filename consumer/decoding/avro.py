@@ -11,7 +11,7 @@ from consumer.decoding import avro_files
 from consumer.decoding.avro_schemas import AvroSchema, parse_schema
 from consumer.decoding.bodies import Definition, Format, Lookup, PackedError, content_type_of
 from consumer.decoding.json_body import read_documents
-from consumer.decoding.options import FILES, MESSAGE, AvroFileOptions, Integers
+from consumer.formats import FILES, MESSAGE, AvroFileOptions, Integers
 from consumer.model import Event, Rejection
 
 AVRO_TYPE = re.compile(r"\s*avro/binary\s*\+\s*([0-9a-f]{32})\s*", re.IGNORECASE)

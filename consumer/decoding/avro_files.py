@@ -14,7 +14,7 @@ import fastavro
 
 from consumer.decoding.avro_schemas import AvroSchema, BodyError, parse_schema
 from consumer.decoding.bodies import MOST_DOCUMENTS, inflated, unpacked
-from consumer.decoding.options import Integers
+from consumer.formats import Integers
 from consumer.model import Rejection
 
 MAGIC = b"Obj\x01"

@@ -28,7 +28,7 @@ from msgspec import Struct
 from msgspec import json as msgspec_json
 
 from consumer.decoding.bodies import NotFiniteError, finite
-from consumer.decoding.options import Integers, safe_integer
+from consumer.formats import Integers, safe_integer
 from consumer.model import Rejection
 
 MOST_LEVELS = 64

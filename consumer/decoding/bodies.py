@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from consumer.decoding.options import Unpack
+from consumer.formats import Unpack
 from consumer.model import Event, Rejection
 
 REASONS = {

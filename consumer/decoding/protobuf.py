@@ -14,7 +14,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
 )
 
 from consumer.decoding.bodies import GZIP, Format, finite
-from consumer.decoding.options import Integers, safe_integer
+from consumer.formats import Integers, safe_integer
 from consumer.model import Event, Rejection
 from tidemark.foundation.errors import SettingsError
 

@@ -25,7 +25,9 @@ from consumer.decoding.bodies import (
 )
 from consumer.decoding.cloud_events import BATCH, STRUCTURED, CloudEventsFormat
 from consumer.decoding.json_body import JsonFormat
-from consumer.decoding.options import (
+from consumer.decoding.rows import CsvFormat, RawFormat, TextFormat
+from consumer.decoding.schemas import Schemas, Source
+from consumer.formats import (
     FILES,
     MESSAGE,
     NAMES,
@@ -44,8 +46,6 @@ from consumer.decoding.options import (
     SingleObjectOptions,
     Unpack,
 )
-from consumer.decoding.rows import CsvFormat, RawFormat, TextFormat
-from consumer.decoding.schemas import Schemas, Source
 from consumer.model import Event, Rejection
 from consumer.ports import Decoder
 from tidemark.foundation.errors import SettingsError

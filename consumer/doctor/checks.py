@@ -16,9 +16,9 @@ from consumer.config import (
     read_hosting,
     read_slice,
 )
-from consumer.decoding.options import DecoderName, registry_of
 from consumer.decoding.registries import AzureRegistry, ConfluentRegistry
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
+from consumer.formats import DecoderName, registry_of
 from consumer.running.assembly import Parts
 from consumer.running.process import longest_slice
 from consumer.telemetry.rate_orders import TableRateStore

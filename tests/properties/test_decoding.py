@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer.decoding.bodies import REASONS
-from consumer.decoding.options import DecoderName
 from consumer.decoding.table import DecoderContext, build_decoder, read_decoder
+from consumer.formats import DecoderName
 from consumer.mapping.documents import REASONS as JSON_REASONS
 from consumer.model import Rejection
 from tests.support.consumer.decoding import (

@@ -289,7 +289,7 @@ def test_the_policy_in_the_readme_is_a_whole_file_without_findings():
 def test_the_consumers_settings_are_the_ones_its_code_reads():
     tables = section("settings.md", "## Settings of the consumer"), section("decoding.md", "## Settings")
     table = " ".join(cells[0] for text in tables for cells in rows(text))
-    files = ("config.py", "options.py", "cli/consume.py", "decoding/options.py", "web/functions.py")
+    files = ("config.py", "options.py", "cli/consume.py", "formats.py", "web/functions.py")
     sources = [ROOT / "consumer" / name for name in files]
     read = {
         name

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from consumer.config import OTHER_SETTINGS, read_config, read_slice
-from consumer.decoding.options import (
+from consumer.formats import (
     OPTIONS,
     AutoOptions,
     AvroOptions,
@@ -15,7 +15,7 @@ from consumer.decoding.options import (
     JsonOptions,
     ProtobufOptions,
 )
-from consumer.decoding.options import SETTINGS as OF_DECODERS
+from consumer.formats import SETTINGS as OF_DECODERS
 from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).parents[3]

@@ -15,9 +15,9 @@ from google.protobuf import descriptor_pb2
 from consumer.decoding import bodies, registries, table
 from consumer.decoding.avro import avro_reader
 from consumer.decoding.avro_schemas import parse_schema
-from consumer.decoding.options import OPTIONS, AutoOptions, DecoderName, Integers
 from consumer.decoding.schemas import ASK_AGAIN, Schemas
 from consumer.decoding.table import DECODERS, DecoderContext, build_decoder, read_decoder
+from consumer.formats import OPTIONS, AutoOptions, DecoderName, Integers
 from consumer.mapping.documents import REASONS as JSON_REASONS
 from consumer.model import Rejection
 from tests.support.consumer.decoding import (
