@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from consumer.cli import support
 from consumer.cli.support import DEADLINE, Json, Root, Yes, console, fail, plain
+from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
@@ -153,9 +154,10 @@ def replay(
     )
 
     async def work(store: DeadLetterStore) -> list[tuple[DeadLetter, str]]:
-        sink = support.open_parts(root).sink()
+        parts = support.open_parts(root)
+        sink = parts.sink()
         try:
-            return await _replay(store, sink, selection)
+            return await _replay(store, sink, parts.preparation(sink), selection)
         finally:
             await sink.aclose()
 
@@ -222,10 +224,12 @@ def _selection(
     return Selection(tuple(ids or ()), partition, reason, before)
 
 
-async def _replay(store: DeadLetterStore, sink: Sink, selection: Selection) -> list[tuple[DeadLetter, str]]:
+async def _replay(
+    store: DeadLetterStore, sink: Sink, preparation: Preparation, selection: Selection
+) -> list[tuple[DeadLetter, str]]:
     """Replays dead letters and deletes those that were written, chunk by chunk. Returns the others, and why they remain."""
     remain: list[tuple[DeadLetter, str]] = []
-    replayer = Replay(sink, await sink.open())
+    replayer = Replay(sink, await sink.open(), preparation)
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

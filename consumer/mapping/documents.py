@@ -11,15 +11,12 @@ The document's `id` is set here, and replaces one that it may have:
 
 Which operation a write asks for, and the stamps of the version guard, are in consumer.mapping.operations and consumer.versions;
 consumer.mapping.changes makes patches and tombstones.
-
-A transform is the user's function `transform(document, event) -> mapping`. It may change and return its document. An
-exception or any other result rejects the event, None included: an event is written or becomes a dead letter, never lost.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -41,8 +38,6 @@ from consumer.mapping.paths import Path, find, parse_path, put
 from consumer.model import Event, Operation, Record, Rejection, Write
 from consumer.versions import VERSION, Change, Stamp, version_of
 from tidemark.foundation.errors import SettingsError
-
-Transform = Callable[[Mapping[str, Any], Event], Mapping[str, Any]]
 
 REASONS = {
     "unreadable": "the message has no body of bytes",
@@ -81,7 +76,6 @@ class MappingOptions(Struct, frozen=True):
     hub: str
     id_from: str = "field:id"
     """`position`, or `field:<path>`."""
-    transform: Transform | None = None
     meta: bool = False
     """True: every document gets `_tm` with its event's partition, sequence number and enqueued time."""
     writing: WriteOptions = WriteOptions()
@@ -123,7 +117,6 @@ class DocumentMapper:
         has_ttl: bool = True,
     ) -> None:
         self._hub = options.hub
-        self._transform = options.transform
         self._meta = options.meta
         self._id_path = options.id_path
         self._paths = tuple(parse_path(path) for path in partition_key_paths)
@@ -153,14 +146,10 @@ class DocumentMapper:
     def _document(self, write: Write) -> dict[str, Any] | Rejection:
         """A copy that may be changed: other writes of the event may have the same document."""
         if write.document is not None:
-            document: dict[str, Any] | Rejection = dict(write.document)
-        elif not write.event.body and write.event.unreadable is None and self._deletes_by_empty_body(write):
+            return dict(write.document)
+        if not write.event.body and write.event.unreadable is None and self._deletes_by_empty_body(write):
             return self._changes.keys_of(write, self._id_path)
-        else:
-            document = read_object(write.event)
-        if self._transform is not None and not isinstance(document, Rejection):
-            return _transformed(self._transform, document, write.event)
-        return document
+        return read_object(write.event)
 
     def _deletes_by_empty_body(self, write: Write) -> bool:
         writing = self._writing
@@ -346,18 +335,6 @@ _decode_id = msgspec.json.Decoder(_Identified).decode
 
 def rejected(event: Event, rejection: Rejection) -> Record:
     return Record(event, f"{event.partition}~{event.sequence_number}", rejection=rejection)
-
-
-def _transformed(transform: Transform, document: dict[str, Any], event: Event) -> dict[str, Any] | Rejection:
-    try:
-        mapped = transform(document, event)
-        if isinstance(mapped, Mapping):
-            return mapped if isinstance(mapped, dict) else dict(mapped)
-    except MemoryError:  # the machine's fault, not the event's
-        raise
-    except Exception as error:  # the user's code may raise anything
-        return Rejection("transform", f"the transform raised {type(error).__name__}: {error}")
-    return Rejection("transform", f"the transform returned {kind_of(mapped)}; expected a mapping")
 
 
 def _why_not_json(body: bytes, error: Exception) -> Rejection:

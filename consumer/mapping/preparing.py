@@ -85,6 +85,9 @@ class Preparation:
 
 
 def _read_json(event: Event) -> Sequence[Any] | Rejection:
+    """An event without a body is a tombstone: None."""
+    if not event.body and event.unreadable is None:
+        return [None]
     document = read_object(event)
     return document if isinstance(document, Rejection) else [document]
 

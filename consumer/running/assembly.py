@@ -13,6 +13,8 @@ from consumer.config import ConsumerConfig, DeadLettersKind, MetricsExporter, Si
 from consumer.core.statistics import PipelineStatistics
 from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.mapping.operations import write_options
+from consumer.mapping.preparing import Preparation
+from consumer.mapping.transforms import load_transform, mapping_of
 from consumer.model import Stream
 from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
@@ -62,6 +64,12 @@ class Parts:
     def decoder(self) -> Decoder | None:
         """None: the sink reads bodies as JSON itself. Raises SettingsError for options that cannot work."""
         return build_decoder(self.config.decoder, self.config.decode, DecoderContext(self.settings))
+
+    def preparation(self, sink: Sink) -> Preparation:
+        """What becomes of events before this sink. Raises SettingsError for a transform that cannot be imported."""
+        name = self.config.transform
+        mapping = mapping_of(load_transform(name)) if name else None
+        return Preparation(sink.prepare, decoder=self.decoder(), mapping=mapping)
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:
@@ -132,7 +140,6 @@ def sink_table(config: ConsumerConfig) -> dict[str, Any]:
         "container": config.cosmos_container,
         "id": config.id_from,
         "meta": config.meta,
-        "transform": config.transform,
         **structs.asdict(config.writing),
     }
 

@@ -123,7 +123,13 @@ class _Working:
         self._host_keeps_position = not sink.transactional
         self._stored = parts.known_hubs() if self._host_keeps_position else parts.checkpoints()
         positions = progress if self._host_keeps_position else self._stored
-        self.driver = Driver(shared(DriverSettings, parts.config), sink, positions, parts.dead_letters())
+        self.driver = Driver(
+            shared(DriverSettings, parts.config),
+            sink,
+            positions,
+            parts.dead_letters(),
+            preparation=parts.preparation(sink),
+        )
         self._reporter = reporter(
             parts,
             owner,

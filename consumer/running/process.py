@@ -61,11 +61,13 @@ class ConsumerProcess:
         parts = Parts(config, settings)
         self._stored = parts.checkpoints()
         # A dry run uses stores in memory: other consumers must not notice it.
+        sink = parts.sink()
         self.driver = Driver(
             shared(DriverSettings, config, rate=self._rate),
-            parts.sink(),
+            sink,
             MemoryCheckpointStore() if config.dry_run else self._stored,
             parts.dead_letters(),
+            preparation=parts.preparation(sink),
         )
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),

@@ -19,8 +19,9 @@ from tidemark.foundation.pacing.retry_delay import delay
 class ReplayingSink(Protocol):
     """A transactional sink. It needs a method of its own, because `write` skips events at or below the position."""
 
-    async def replay(self, record: Record, *, deadline: float) -> WriteResult:
-        """Writes one record and removes its dead letter, in one transaction. Without such a dead letter it does nothing.
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
+        """Writes the records of one event and removes its dead letter, in one transaction. Without such a dead letter it does
+        nothing.
 
         Raises UnavailableError: the outcome is unknown, and repeating the call is safe.
         """
@@ -30,24 +31,40 @@ class ReplayingSink(Protocol):
 class Replay:
     """Maps dead letters by the present settings and writes them; those of one key in their order."""
 
-    def __init__(self, sink: Sink, routes: Routes) -> None:
-        """`routes` as the sink's `open` gave them."""
+    def __init__(self, sink: Sink, routes: Routes, preparation: Preparation | None = None) -> None:
+        """`routes` as the sink's `open` gave them. Without a `preparation` the sink reads the bodies itself."""
         self._sink = sink
         self._routes = routes
-        self._preparation = Preparation(sink.prepare)
+        self._preparation = preparation or Preparation(sink.prepare)
         self._batch_ids = count(1)
 
     async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
-        """One result per dead letter, in their order. Records that still need a retry at `deadline` are RETRY."""
+        """One result per dead letter, in their order. Those that still need a retry at `deadline` are RETRY.
+
+        An event with several records is written when all of them are; each replay writes all of them.
+        """
+        prepared = [self._preparation.records([dead_letter.event]) for dead_letter in dead_letters]
+        together = isinstance(self._sink, ReplayingSink)
+        units: list[list[Record]] = []
+        for records in prepared:
+            units += [records] if together else [[record] for record in records]
+        results = iter(await self._write_units(units, deadline))
+        return [_of_event([next(results) for _ in range(1 if together else len(each))]) for each in prepared]
+
+    async def _write_units(self, units: Sequence[list[Record]], deadline: float) -> list[WriteResult]:
+        """A unit is what is written together: one record, or with a ReplayingSink those of one event."""
         results: dict[int, WriteResult] = {}
-        pending: dict[int, Record] = {}
-        for index, dead_letter in enumerate(dead_letters):
-            [record] = self._preparation.records([dead_letter.event])
-            if record.rejection is None:
-                pending[index] = record
-            else:
-                reason = f"{record.rejection.reason}: {record.rejection.detail}"
+        pending: dict[int, list[Record]] = {}
+        for index, records in enumerate(units):
+            to_write = [record for record in records if record.dropped is None]
+            rejected = [record.rejection for record in records if record.rejection is not None]
+            if rejected:
+                reason = "; ".join(f"{rejection.reason}: {rejection.detail}" for rejection in rejected)
                 results[index] = WriteResult(Outcome.REJECT, reason=reason)
+            elif to_write or isinstance(self._sink, ReplayingSink):  # which removes the dead letter
+                pending[index] = to_write or records
+            else:
+                results[index] = WriteResult(Outcome.WRITTEN, reason="dropped")
         failures = 0
         while pending:
             answers = await self._attempt(pending, deadline)
@@ -65,21 +82,24 @@ class Replay:
                 break
             await asyncio.sleep(pause)
         untried = WriteResult(Outcome.RETRY, reason="no time was left to try it")
-        return [results.get(index, untried) for index in range(len(dead_letters))]
+        return [results.get(index, untried) for index in range(len(units))]
 
-    async def _attempt(self, pending: dict[int, Record], deadline: float) -> dict[int, WriteResult]:
-        """Writes the first pending record of each key."""
+    async def _attempt(self, pending: dict[int, list[Record]], deadline: float) -> dict[int, WriteResult]:
+        """Writes the first pending unit of each key."""
         first: dict[str, int] = {}
-        for index, record in pending.items():
-            first.setdefault(record.key, index)
+        for index, records in pending.items():
+            first.setdefault(records[0].key, index)
         chosen = list(first.values())
         if isinstance(self._sink, ReplayingSink):
             return {index: await self._replay(self._sink, pending[index], deadline) for index in chosen}
         lanes: dict[str, list[int]] = {}
         for index in chosen:
-            lanes.setdefault(self._routes.lane_of(pending[index]), []).append(index)
+            lanes.setdefault(self._routes.lane_of(pending[index][0]), []).append(index)
         answered = await asyncio.gather(
-            *(self._write(lane, [pending[i] for i in indices], deadline) for lane, indices in lanes.items())
+            *(
+                self._write(lane, [pending[i][0] for i in indices], deadline)
+                for lane, indices in lanes.items()
+            )
         )
         return {
             index: answer
@@ -95,8 +115,17 @@ class Replay:
         except Exception as error:  # a sink's exception is RETRY for the whole batch
             return [WriteResult(Outcome.RETRY, reason=str(error))] * len(records)
 
-    async def _replay(self, sink: ReplayingSink, record: Record, deadline: float) -> WriteResult:
+    async def _replay(self, sink: ReplayingSink, records: list[Record], deadline: float) -> WriteResult:
         try:
-            return await sink.replay(record, deadline=deadline)
+            return await sink.replay(records, deadline=deadline)
         except UnavailableError as error:
             return WriteResult(Outcome.RETRY, reason=str(error), retry_after=error.retry_after)
+
+
+def _of_event(results: Sequence[WriteResult]) -> WriteResult:
+    """The result of an event: rejected if any record is, else to be tried again if any record is."""
+    for outcome in (Outcome.REJECT, Outcome.RETRY):
+        found = [result for result in results if result.outcome is outcome]
+        if found:
+            return found[0]
+    return results[0]

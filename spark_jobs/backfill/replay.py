@@ -93,12 +93,17 @@ class _Writing:
         self._partition = partition
         self._unit = replaying.unit
         self._sink: BackfillSink = open_sink(config, replaying.settings, replaying.mode)
-        self._dead_letters = CountedDeadLetters(Parts(config, replaying.settings).dead_letters())
+        parts = Parts(config, replaying.settings)
+        self._dead_letters = CountedDeadLetters(parts.dead_letters())
         self._checkpoints: CheckpointStore = open_checkpoints(
             config, replaying.settings, replaying.checkpoint_groups[partition]
         )
         self._driver = Driver(
-            shared(DriverSettings, config), self._sink, self._checkpoints, self._dead_letters
+            shared(DriverSettings, config),
+            self._sink,
+            self._checkpoints,
+            self._dead_letters,
+            preparation=parts.preparation(self._sink),
         )
         self._pace: Pace | None = None
         self._rate = 1.0

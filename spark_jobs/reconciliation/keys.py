@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.mapping.documents import DocumentMapper, MappingOptions, document_id
-from consumer.mapping.transforms import load_transform
-from consumer.model import Event, Write
+from consumer.mapping.preparing import Preparation
+from consumer.mapping.transforms import load_transform, mapping_of
+from consumer.model import Event, Record
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.incarnations import Newer, placed
@@ -132,17 +133,16 @@ def document_keys(documents: DataFrame) -> DataFrame:
 def _keyed(
     batches: Iterable[pa.RecordBatch], config: ConsumerConfig, paths: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    transform = load_transform(config.transform) if config.transform else None
-    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, transform, config.meta), paths)
+    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, config.meta), paths)
+    mapping = mapping_of(load_transform(config.transform)) if config.transform else None
+    preparation = Preparation(mapper.prepare, mapping=mapping)
     for batch in batches:
-        rows = [{**row, **_key(mapper, row)} for row in batch.to_pylist()]
+        rows = [{**row, **key} for row in batch.to_pylist() for key in _keys(preparation, row)]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
 
 
-def _key(mapper: DocumentMapper, row: dict[str, Any]) -> dict[str, str]:
-    """Document id and partition key, or why there is neither."""
-    from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
-
+def _keys(preparation: Preparation, row: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """Document id and partition key of each document that the event becomes, or why there is neither."""
     event = Event(
         partition=row["partition"],
         sequence_number=row["sequence_number"],
@@ -153,7 +153,12 @@ def _key(mapper: DocumentMapper, row: dict[str, Any]) -> dict[str, str]:
         properties=dict(row["properties"] or ()),
         unreadable=None if row["body"] is not None else "the event has no body of bytes",
     )
-    record = mapper.prepare(Write(event))
+    return (_key(record) for record in preparation.records([event]) if record.dropped is None)
+
+
+def _key(record: Record) -> dict[str, str]:
+    from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
+
     if record.rejection is not None:
         return {"rejection": record.rejection.reason}
     values = msgspec.json.decode(record.partition_key)

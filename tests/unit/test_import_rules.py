@@ -12,11 +12,13 @@ from runpy import run_path
 ROOT = Path(__file__).parents[2]
 FOUNDATION, PUBLISHER, ANALYSIS = "tidemark.foundation", "tidemark.publisher", "tidemark.analysis"
 TESTING = "tidemark.testing"
+CONSUMING = "tidemark.consuming"
 PARTS = {
     FOUNDATION: set(),
+    CONSUMING: set(),
     PUBLISHER: {FOUNDATION},
     "scaling": {FOUNDATION},
-    "consumer": {FOUNDATION, PUBLISHER},
+    "consumer": {FOUNDATION, PUBLISHER, CONSUMING},
     TESTING: {FOUNDATION, "consumer"},
     ANALYSIS: {FOUNDATION, "scaling"},
     "spark_jobs": {FOUNDATION, ANALYSIS, "scaling", "consumer"},
@@ -70,6 +72,7 @@ PURE_MODULES = {
     *(
         "tidemark.foundation.settings_reader",
         "scaling.model",
+        CONSUMING,
         "scaling.window",
         "scaling.web.views",
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.operations import write_options
-from consumer.mapping.transforms import load_transform
 from consumer.options import WritingTexts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.types import SinkContext, SinkType
@@ -21,18 +20,15 @@ class CosmosOptions(WritingTexts, frozen=True, kw_only=True):
     """`field:<path>`, or `position`: ids made of hub, partition and sequence number."""
     meta: bool = False
     """Whether each document gets `_tm` with its event's partition, sequence number and enqueued time."""
-    transform: str = ""
-    """`module:function` of the user's own code."""
 
     def __post_init__(self) -> None:
         write_options(self)
 
 
 def mapping_options(options: CosmosOptions, context: SinkContext) -> MappingOptions:
-    """Raises SettingsError for a transform that cannot be imported and options that mean nothing."""
-    transform = load_transform(options.transform) if options.transform else None
+    """Raises SettingsError for options that mean nothing."""
     writing = write_options(options, context.stream.topic)
-    return MappingOptions(context.hub, options.id, transform, options.meta, writing)
+    return MappingOptions(context.hub, options.id, options.meta, writing)
 
 
 def _build(options: CosmosOptions, context: SinkContext) -> CosmosBulkSink:

@@ -109,21 +109,21 @@ class SqlTransactionalSink:
         except Exception as error:  # whatever it is, the stored position shows the outcome
             return _again(batch, message_of(error))
 
-    async def replay(self, record: Record, *, deadline: float) -> model.WriteResult:
-        """Writes the event of a dead letter and removes the dead letter, exactly once, whatever the position.
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> model.WriteResult:
+        """Writes all records of a dead letter's event and removes the dead letter, exactly once, whatever the position.
 
         Raises UnavailableError if the outcome is unknown; repeating the call is safe.
         """
-        return await self.database.call(partial(self._replay, record), deadline=deadline)
+        return await self.database.call(partial(self._replay, records), deadline=deadline)
 
-    def _replay(self, record: Record) -> model.WriteResult:
+    def _replay(self, records: Sequence[Record]) -> model.WriteResult:
         try:
             try:
-                self._replay_once(record)
+                self._replay_once(records)
             except (
                 IntegrityError
             ):  # another writer may have inserted the key between our update and our insert
-                self._replay_once(record)
+                self._replay_once(records)
         except Exception as error:
             if blame_of(error) is Blame.SERVICE:
                 raise
@@ -132,12 +132,12 @@ class SqlTransactionalSink:
             return model.WriteResult(model.Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
         return model.WriteResult(model.Outcome.WRITTEN)
 
-    def _replay_once(self, record: Record) -> None:
-        event = record.event
+    def _replay_once(self, records: Sequence[Record]) -> None:
+        event = records[0].event
         key = {**self.scope.keys, "PartitionID": event.place, "SequenceNumber": event.sequence_number}
         with self.database.engine.begin() as connection:
-            if dead_letters.remove_one(connection, key):
-                self.target.write(connection, [record])
+            if dead_letters.remove_one(connection, key) and (fit := _fit(records, {})):
+                self.target.write(connection, fit)
 
     def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:
         """Runs in a thread of the database. Writes all records at once first; after an error that may be about a row, record

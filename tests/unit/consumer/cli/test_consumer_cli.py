@@ -14,6 +14,7 @@ from consumer.cli import support
 from consumer.cli.commands import mount
 from consumer.errors import FencedError, PositionError
 from consumer.mapping.documents import MappingOptions
+from consumer.mapping.preparing import Preparation
 from consumer.model import (
     Checkpoint,
     DeadLetter,
@@ -78,6 +79,9 @@ class FakeParts:
 
     def sink(self):
         return self.target
+
+    def preparation(self, sink):
+        return Preparation(sink.prepare)
 
     def receiver(self):
         return self.hub
@@ -368,8 +372,8 @@ def test_replay_through_a_transactional_sink_leaves_deleting_to_its_transaction(
         async def open(self):
             return Routes(by_partition=True)
 
-        async def replay(self, record, *, deadline):
-            self.seen = (*self.seen, record.event.sequence_number)
+        async def replay(self, records, *, deadline):
+            self.seen = (*self.seen, *(record.event.sequence_number for record in records))
             return WriteResult(Outcome.WRITTEN)
 
     parts.target = Transactional(MappingOptions("orders"))

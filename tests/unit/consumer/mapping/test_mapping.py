@@ -6,7 +6,8 @@ from consumer.mapping.documents import REASONS, DocumentMapper, MappingOptions, 
 from consumer.mapping.limits import MAX_DOCUMENT
 from consumer.mapping.partition_hash import hash_key
 from consumer.mapping.paths import find, parse_path
-from consumer.mapping.transforms import load_transform
+from consumer.mapping.preparing import Preparation
+from consumer.mapping.transforms import load_transform, mapping_of
 from consumer.model import Event, Write
 from tidemark.foundation.errors import SettingsError
 
@@ -20,14 +21,20 @@ def mapper(*paths, **options):
     return DocumentMapper(MappingOptions("flights", **options), paths or ("/dest",))
 
 
+def record_of(body, *paths, transform=None, **options):
+    mapping = mapping_of(transform) if transform else None
+    [record] = Preparation(mapper(*paths, **options).prepare, mapping=mapping).records([event(body)])
+    return record
+
+
 def prepared(body, *paths, **options):
-    record = mapper(*paths, **options).prepare(Write(event(body)))
+    record = record_of(body, *paths, **options)
     assert record.rejection is None
     return record
 
 
 def reason(body, *paths, **options):
-    record = mapper(*paths, **options).prepare(Write(event(body)))
+    record = record_of(body, *paths, **options)
     assert record.rejection is not None
     assert record.rejection.reason in REASONS
     assert (record.payload, record.key) == (b"", "3~17")
@@ -247,7 +254,7 @@ def test_a_transform_for_which_memory_does_not_suffice_rejects_nothing():
         prepared({"id": "1"}, transform=starve)
 
 
-@pytest.mark.parametrize("transform", [refuse, lambda *_: None, lambda *_: [{"id": "1"}], dict])
+@pytest.mark.parametrize("transform", [refuse, lambda *_: None, lambda *_: [], lambda *_: [None], dict])
 def test_a_transform_that_fails_or_returns_no_mapping_rejects_the_event(transform):
     assert reason({"id": "1"}, transform=transform) == "transform"
 

@@ -1,9 +1,18 @@
 """What an event becomes: documents, writes, records."""
 
+import subprocess
+import sys
+from pathlib import Path
+from types import MappingProxyType
+
 import pytest
 
 from consumer.mapping.preparing import Preparation
-from consumer.model import Dropped, Event, Record, Rejection, Write
+from consumer.mapping.transforms import ELEMENT_BITS, mapping_of
+from consumer.model import Dropped, Event, Operation, PatchStep, Record, Rejection, Write
+from tidemark import consuming
+
+ROOT = Path(__file__).parents[4]
 
 EVENT = Event("0", 7, "7", 0.0, b'{"id":"a"}')
 NO = Rejection("no", "not this one")
@@ -62,3 +71,65 @@ def shown(records):
 )
 def test_an_event_becomes_these_records(decoder, mapping, expected):
     assert shown(Preparation(prepare, decoder=decoder, mapping=mapping).records([EVENT])) == expected
+
+
+HERE = {"id": "a"}  # what the body of EVENT is
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ({"n": 1}, [Write(EVENT, {"n": 1})]),
+        (MappingProxyType({"n": 1}), [Write(EVENT, {"n": 1})]),
+        (
+            [{"n": 1}, consuming.delete({"n": 2}, sink="b", id="x")],
+            [Write(EVENT, {"n": 1}), Write(EVENT, {"n": 2}, 1, "b", Operation.DELETE, id="x")],
+        ),
+        (
+            (consuming.create(HERE, ttl=9), consuming.replace(HERE, version=3)),
+            [
+                Write(EVENT, HERE, 0, "", Operation.CREATE, ttl=9),
+                Write(EVENT, HERE, 1, "", Operation.REPLACE, version=3),
+            ],
+        ),
+        (
+            consuming.patch(
+                HERE, consuming.set_value("/s", "x"), consuming.append("/l", 1), consuming.increment("/n", 2)
+            ),
+            [
+                Write(
+                    EVENT,
+                    HERE,
+                    operation=Operation.PATCH,
+                    patch=(
+                        PatchStep("set", "/s", "x"),
+                        PatchStep("append", "/l", 1),
+                        PatchStep("increment", "/n", 2),
+                    ),
+                )
+            ],
+        ),
+        (consuming.drop("stale"), [Dropped("stale")]),
+        ([consuming.drop("stale"), consuming.upsert(HERE)], [Dropped("stale"), Write(EVENT, HERE, 1)]),
+    ],
+)
+def test_a_transform_may_return_any_number_of_writes_and_drops(result, expected):
+    assert mapping_of(lambda document, event: result)(EVENT, [HERE]) == expected
+
+
+def test_documents_of_one_event_have_indexes_of_their_own():
+    [first, *_, last] = mapping_of(lambda document, event: [{}, {}])(EVENT, [1, 2])
+
+    assert (first.index, last.index) == (0, (1 << ELEMENT_BITS) + 1)
+
+
+def test_what_a_transform_may_return_is_documented_and_needs_the_library_alone():
+    page = (ROOT / "docs" / "consuming.md").read_text()
+    code = "import tidemark.consuming, sys; print(*sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert [name for name in consuming.__all__ if f"`{name}" not in page] == []
+    assert [name for name in answer.stdout.split() if name.startswith(("consumer", "azure", "aiohttp"))] == []
+    assert "tidemark/consuming.py" in (ROOT / "pyproject.toml").read_text()

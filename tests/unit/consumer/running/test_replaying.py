@@ -4,7 +4,18 @@ import asyncio
 
 import pytest
 
-from consumer.model import DeadLetter, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.mapping.preparing import Preparation
+from consumer.model import (
+    DeadLetter,
+    Dropped,
+    Event,
+    Outcome,
+    Record,
+    Rejection,
+    Routes,
+    Write,
+    WriteResult,
+)
 from consumer.running.replaying import Replay
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
@@ -23,7 +34,7 @@ class Scripted:
 
     def prepare(self, write):
         event = write.event
-        key = event.body.decode()
+        key = write.document["key"] if write.document else event.body.decode()
         rejection = Rejection("not_json", "bad") if key == "bad" else None
         return Record(event, key, route=key, rejection=rejection)
 
@@ -71,6 +82,36 @@ async def test_what_must_be_retried_is_and_the_next_of_its_key_waits(first):
     assert {result.outcome for result in await replayed(sink, "a", "a")} == {Outcome.WRITTEN}
     assert sink.batches == [("left", [0]), ("left", [0]), ("left", [0]), ("left", [1])]
     assert sink.asked_for_routes == (2 if first.rerouted else 0)
+
+
+def several(keys):
+    return lambda event, documents: [
+        Dropped("stale") if key == "drop" else Write(event, {"key": key}, index)
+        for index, key in enumerate(keys)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "outcome", "batches"),
+    [
+        ("ab", Outcome.WRITTEN, [("left", [0, 0])]),
+        (["a", "bad"], Outcome.REJECT, [("left", [0])]),  # the others are written again
+        (["a", "drop"], Outcome.WRITTEN, [("left", [0])]),
+        (["drop"], Outcome.WRITTEN, []),
+    ],
+)
+async def test_an_event_of_several_records_is_written_when_all_of_them_are(keys, outcome, batches):
+    sink = Scripted({})
+    preparation = Preparation(sink.prepare, mapping=several(keys))
+    event = Event("0", 0, "", 0.0, b"{}")
+    replay = Replay(sink, Routes(("", "n"), ("left", "right")), preparation)
+
+    [result] = await replay.write(
+        [DeadLetter("h", "g", event, Rejection("r", ""), 1, 0.0)],
+        deadline=asyncio.get_running_loop().time() + 5.0,
+    )
+
+    assert (result.outcome, sink.batches) == (outcome, batches)
 
 
 async def test_an_exception_is_a_retry_and_at_the_deadline_it_is_given_up():

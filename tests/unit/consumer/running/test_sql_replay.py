@@ -25,7 +25,7 @@ async def test_a_letter_becomes_a_row_once_however_often_it_is_replayed(world):
     await world.dead_letters.put([dead_letter(event)], deadline=soon())
     record = world.sink.prepare(Write(event))
 
-    outcomes = [(await world.sink.replay(record, deadline=soon())).outcome for _ in range(2)]
+    outcomes = [(await world.sink.replay([record], deadline=soon())).outcome for _ in range(2)]
 
     assert outcomes == [Outcome.WRITTEN, Outcome.WRITTEN]
     assert await world.written() == [7]
@@ -36,7 +36,7 @@ async def test_what_the_database_still_refuses_keeps_its_letter(world):
     event = flight(7, carrier=None)
     await world.dead_letters.put([dead_letter(event)], deadline=soon())
 
-    result = await world.sink.replay(world.sink.prepare(Write(event)), deadline=soon())
+    result = await world.sink.replay([world.sink.prepare(Write(event))], deadline=soon())
 
     assert (result.outcome, "constraint" in result.reason) == (Outcome.REJECT, True)
     assert await world.written() == []

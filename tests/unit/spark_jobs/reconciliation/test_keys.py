@@ -6,7 +6,9 @@ import pytest
 
 from consumer.config import ConsumerConfig
 from consumer.mapping.documents import DocumentMapper, MappingOptions
-from spark_jobs.reconciliation.keys import _key, event_columns
+from consumer.mapping.preparing import Preparation
+from consumer.mapping.transforms import mapping_of
+from spark_jobs.reconciliation.keys import _keys, event_columns
 
 ROW = {
     "partition": "0",
@@ -27,9 +29,11 @@ def by_tenant(document, event):
     [([("x-opt-partition-key", "t1")], '["t1"]'), ([], "[null]"), (None, "[null]")],
 )
 def test_a_transform_that_reads_the_events_partition_key_finds_the_same_document_as_the_consumer(system, key):
-    mapper = DocumentMapper(MappingOptions("hub", "field:id", by_tenant), ("/tenant",))
+    mapper = DocumentMapper(MappingOptions("hub", "field:id"), ("/tenant",))
+    preparation = Preparation(mapper.prepare, mapping=mapping_of(by_tenant))
 
-    assert _key(mapper, {**ROW, "system_properties": system}) == {"document_id": "a", "partition_key": key}
+    [found] = _keys(preparation, {**ROW, "system_properties": system})
+    assert found == {"document_id": "a", "partition_key": key}
 
 
 @pytest.mark.parametrize(
