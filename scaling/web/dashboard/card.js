@@ -23,8 +23,8 @@ function chipsOf(view, now, interval) {
     if (metric.quality !== "ok") found.push([`${metric.name}: ${qualityOf(metric).text}`, qualityOf(metric).tone, metric.failure]);
   }
   add(view.missing_since !== null, () => [`metrics missing for ${durationText(now - view.missing_since)}`, "bad"]);
-  add(view.cooldown_out_until !== null && view.cooldown_out_until > now, () => [`cooldown out ${left(view.cooldown_out_until)}`, "hold"]);
-  add(view.cooldown_in_until !== null && view.cooldown_in_until > now, () => [`cooldown in ${left(view.cooldown_in_until)}`, "hold"]);
+  add(view.cooldown_out_until !== null && view.cooldown_out_until > now, () => [`cooldown: no scale out until ${momentText(view.cooldown_out_until, now)}`, "hold", `${left(view.cooldown_out_until)} left`]);
+  add(view.cooldown_in_until !== null && view.cooldown_in_until > now, () => [`cooldown: no scale in until ${momentText(view.cooldown_in_until, now)}`, "hold", `${left(view.cooldown_in_until)} left`]);
   add(view.budget?.warning, () => ["budget will not last", "warn", view.budget.warning]);
   const age = view.decided_at === null ? 0 : now - view.decided_at;
   add(age > LATE_INTERVALS * Math.max(interval, view.interval) + LATE_SLACK, () => [`no decision for ${durationText(age)}`, "bad"]);
