@@ -21,6 +21,7 @@ from scaling.decision import explain
 from scaling.doctor.command import app as doctor_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
 from scaling.reason import Reason
+from scaling.service import registry
 from scaling.service.assembly import read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import STORE_DEADLINE
@@ -34,6 +35,7 @@ from tidemark.commands.discover.command import app as discover_app
 from tidemark.commands.history.command import app as history_app
 from tidemark.commands.importing.command import app as import_app
 from tidemark.commands.orders import By, notify, orders
+from tidemark.commands.schema import schema
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError, StoreUnavailableError
@@ -280,6 +282,12 @@ def _promotions(root: Path) -> list[Finding]:
             return [Finding(Severity.NOTE, "promotion", "", text)]
 
     return run_here(Where(root), bounded, ask_first=False)
+
+
+@app.command("schema")
+def schema_command() -> None:
+    """Prints the JSON Schema of tidemark.toml, by which editors complete and check it."""
+    print_json(schema(registry, registry.COLLECTORS, registry.SCALERS))
 
 
 @app.command("replay")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -325,14 +325,13 @@ def share(value: Any) -> float:
 
 
 def one_of(choices: Iterable[str]) -> Callable[[Any], str]:
-    accepted = tuple(choices)
+    return partial(_one_of, tuple(choices))
 
-    def convert(value: Any) -> str:
-        if value not in accepted:
-            raise ValueError(f"found {value!r}; accepted are {', '.join(accepted)}")
-        return str(value)
 
-    return convert
+def _one_of(accepted: tuple[str, ...], value: Any) -> str:
+    if value not in accepted:
+        raise ValueError(f"found {value!r}; accepted are {', '.join(accepted)}")
+    return str(value)
 
 
 def problems_as_written(
