@@ -1,7 +1,8 @@
 """Events per second of the idempotent producer against the bare SDK, which may double events, in batches of several sizes.
 
-Both create a batch with room for all, add events of 1 KB one by one and send it, over one link to one partition of the
-local Event Hubs, which is a process of its own. They take many short turns, so that what else the machine does hits both.
+Both create a batch with room for all, add events of 1 KB one by one and send it, over one link to each of the partitions of the
+local Event Hubs, which is a process of its own: one partition, then several at the same time. They take many short turns, so that
+what else the machine does hits both.
 CPU is of the client's process, user and system; links are open before it is measured.
 
     python -m benchmarks.publisher --rounds 25
@@ -10,6 +11,7 @@ CPU is of the client's process, user and system; links are open before it is mea
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import sys
 import time
@@ -29,7 +31,10 @@ BODY = b"x" * 1024
 EVENTS = {1: 60, 10: 400, 100: 1_200, 700: 2_100}
 """How many events a turn sends, by the size of the batch."""
 
-Send = Callable[[int, int], Awaitable[None]]
+PARTITIONS = 16
+"""At the same time, for the group commit of the state file. The default of a hub of the standard tier that somebody scales is
+between 4 and 32.
+"""
 
 
 class Turn(NamedTuple):
@@ -37,32 +42,47 @@ class Turn(NamedTuple):
     cpu: float
 
 
-async def plain(client: EventHubProducerClient, size: int, count: int) -> None:
+async def plain(client: EventHubProducerClient, size: int, count: int, partition: str = "0") -> None:
     for _ in range(count // size):
-        batch = await client.create_batch(partition_id="0")
+        batch = await client.create_batch(partition_id=partition)
         for _ in range(size):
             batch.add(EventData(BODY))
         await client.send_batch(batch)
 
 
-async def ours(producer: IdempotentProducer, size: int, count: int) -> None:
+async def ours(producer: IdempotentProducer, size: int, count: int, partition: str = "0") -> None:
     for _ in range(count // size):
-        batch = await producer.create_batch(partition_id="0")
+        batch = await producer.create_batch(partition_id=partition)
         for _ in range(size):
             batch.add(EventData(BODY))
         await producer.send_batch(batch)
 
 
 async def blocking(producer: SyncIdempotentProducer, size: int, count: int) -> None:
-    for _ in range(count // size):
-        batch = producer.create_batch(partition_id="0")
-        for _ in range(size):
-            batch.add(EventData(BODY))
-        producer.send_batch(batch)
+    def work() -> None:  # in a thread without an event loop, as programs use it
+        for _ in range(count // size):
+            batch = producer.create_batch(partition_id="0")
+            for _ in range(size):
+                batch.add(EventData(BODY))
+            producer.send_batch(batch)
+
+    await asyncio.to_thread(work)
 
 
-async def turn(send: Callable[[Any, int, int], Awaitable[None]], client: Any, size: int) -> Turn:
-    count = EVENTS[size]
+def at_once(send: Callable[..., Awaitable[None]]) -> Callable[[Any, int, int], Awaitable[None]]:
+    """The same events over all partitions at the same time."""
+
+    async def send_all(client: Any, size: int, count: int) -> None:
+        each = max(size, count // PARTITIONS)
+        await asyncio.gather(*(send(client, size, each, str(number)) for number in range(PARTITIONS)))
+
+    return send_all
+
+
+async def turn(
+    send: Callable[[Any, int, int], Awaitable[None]], client: Any, size: int, count: int = 0
+) -> Turn:
+    count = count or EVENTS[size]
     wall, cpu = time.perf_counter(), time.process_time()
     await send(client, size, count)
     return Turn((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
@@ -83,6 +103,7 @@ async def measure(connection: str, folder: Path, rounds: int) -> None:
         ),
         "idempotent, blocking": (blocking, SyncIdempotentProducer.from_connection_string(connection, HUB)),
     }
+    print(f"load of the machine: {' '.join(f'{load:.1f}' for load in os.getloadavg())}")
     print(f"{'events per batch':>16}  {'':28}{'us CPU':>9}{'us wall':>10}{'CPU ratio':>11}{'wall ratio':>12}")
     for send, client in cells.values():
         await send(client, 1, 1)
@@ -92,6 +113,17 @@ async def measure(connection: str, folder: Path, rounds: int) -> None:
             for name, (send, client) in cells.items():
                 turns[name].append(await turn(send, client, size))
         report(size, turns)
+    print(f"{PARTITIONS} partitions at the same time:")
+    together = {
+        name: (at_once(send), client) for name, (send, client) in cells.items() if send is not blocking
+    }
+    for send, client in together.values():
+        await send(client, 1, PARTITIONS)
+    turns = {name: [] for name in together}
+    for _ in range(rounds):
+        for name, (send, client) in together.items():
+            turns[name].append(await turn(send, client, 1, 20 * PARTITIONS))
+    report(1, turns)
     for _, client in cells.values():
         closed = client.close()
         if closed is not None:
@@ -115,7 +147,7 @@ def median(turns: list[Turn]) -> Turn:
 
 async def run(rounds: int) -> None:
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "devstack.event_hubs", "--port", "0", "--hub", f"{HUB}:1"),
+        *(sys.executable, "-m", "devstack.event_hubs", "--port", "0", "--hub", f"{HUB}:{PARTITIONS}"),
         stdout=asyncio.subprocess.PIPE,
     )
     try:

@@ -1,6 +1,7 @@
 """What every ProducerStateStore does. Another store: a subclass of StateStoreContract with its own `place`."""
 
 import asyncio
+import errno
 import fcntl
 import os
 import re
@@ -20,7 +21,8 @@ from tidemark.publisher.errors import (
     OutcomeUnknownError,
     ProducerDisconnectedError,
 )
-from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
+from tidemark.publisher.event_hubs.ports.state_store import StateConflictError, name_of
+from tidemark.publisher.event_hubs.states import state_file
 from tidemark.publisher.event_hubs.states.blob import BlobStateStore
 from tidemark.publisher.event_hubs.states.file import FileStateStore
 from tidemark.publisher.event_hubs.states.memory import MemoryStateStore
@@ -583,6 +585,97 @@ async def test_a_state_is_on_the_disk_before_a_save_returns_first_the_file_then_
     await FileStateStore(tmp_path / "state.json").save(KEY, RECORD, None, deadline=soon())
 
     assert happened == [("fsync", "state.json.new"), ("rename", "state.json.new"), ("fsync", tmp_path.name)]
+
+
+async def test_partitions_that_save_at_the_same_time_share_one_sync(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    store = FileStateStore(tmp_path / "state.json")
+    keys = [msgspec.structs.replace(KEY, partition_id=str(number)) for number in range(8)]
+    tokens = [await store.save(key, RECORD, None, deadline=soon()) for key in keys]
+    synced.clear()
+
+    later = msgspec.structs.replace(RECORD, revision=5)
+    await asyncio.gather(
+        *(store.save(key, later, token, deadline=soon()) for key, token in zip(keys, tokens, strict=True))
+    )
+
+    assert len(synced) == 1
+    assert [
+        (await FileStateStore(tmp_path / "state.json").load(key, deadline=soon()))[0] for key in keys
+    ] == [later] * 8
+
+
+@pytest.mark.parametrize("cut", [1, 9, 40, 200])
+async def test_a_line_that_a_crash_has_torn_does_not_count_and_is_written_over(tmp_path, cut):
+    path = tmp_path / "state.json"
+    store = FileStateStore(path)
+    token = await store.save(KEY, RECORD, None, deadline=soon())
+    later = [msgspec.structs.replace(RECORD, revision=number, bookmark="b" * 80) for number in (5, 6)]
+    before = path.read_bytes().rstrip(b"\n")
+    token = await store.save(KEY, later[0], token, deadline=soon())
+    await store.save(KEY, later[1], token, deadline=soon())
+    end = len(path.read_bytes().rstrip(b"\n")) - cut
+    path.write_bytes(path.read_bytes()[:end] + b"\n" * 2000)
+
+    heir = FileStateStore(path)
+    found, token = await heir.load(KEY, deadline=soon())
+    assert found == later[0]
+    for revision in range(7, 12):
+        record = msgspec.structs.replace(RECORD, revision=revision)
+        token = await heir.save(KEY, record, token, deadline=soon())
+        assert await FileStateStore(path).load(KEY, deadline=soon()) == (record, token)
+    assert len(before) < end
+
+
+async def test_damage_before_a_good_line_is_an_error_and_no_older_state(tmp_path):
+    path = tmp_path / "state.json"
+    store, token = FileStateStore(path), None
+    for revision in range(4, 8):
+        record = msgspec.structs.replace(RECORD, revision=revision)
+        token = await store.save(KEY, record, token, deadline=soon())
+    lines = path.read_bytes().split(b"\n")
+    lines[3] = lines[3].replace(b"revision", b"revisiom")
+    path.write_bytes(b"\n".join(lines))
+
+    with pytest.raises(InvalidProducerStateError, match="is damaged"):
+        await FileStateStore(path).load(KEY, deadline=soon())
+
+
+async def test_the_log_is_written_anew_when_it_is_full_and_is_one_document_in_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_file, "_ROOM", 3000)
+    path = tmp_path / "state.json"
+    one, other = FileStateStore(path), FileStateStore(path)
+    token = None
+    for revision in range(60):  # by two processes in turn: each notices what the other has written
+        record = msgspec.structs.replace(RECORD, revision=revision)
+        token = await (one, one, other)[revision % 3].save(KEY, record, token, deadline=soon())
+        assert path.stat().st_size < 8000
+
+    await one.aclose()
+    assert msgspec.json.decode(path.read_bytes()) == {name_of(KEY): [msgspec.to_builtins(record), token]}
+    await other.save(KEY, msgspec.structs.replace(RECORD, revision=99), token, deadline=soon())
+    await other.aclose()
+
+
+async def test_after_a_failed_sync_the_states_go_to_a_new_file(tmp_path, monkeypatch):
+    """The system reports a failed write once. A later sync of the same file may then succeed, although the bytes are lost."""
+    path = tmp_path / "state.json"
+    store = FileStateStore(path)
+    token = await store.save(KEY, RECORD, None, deadline=soon())
+    inode = path.stat().st_ino
+
+    def fail(_):
+        raise OSError(errno.EIO, "the disk")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fail)
+        with pytest.raises(UnavailableError, match="the disk"):
+            await store.save(KEY, msgspec.structs.replace(RECORD, revision=5), token, deadline=soon())
+    _, token = await store.load(KEY, deadline=soon())
+    await store.save(KEY, msgspec.structs.replace(RECORD, revision=6), token, deadline=soon())
+
+    assert path.stat().st_ino != inode
 
 
 async def test_a_save_waits_for_the_other_process_that_saves(tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 _Result = TypeVar("_Result")
 
@@ -13,15 +13,15 @@ CANCEL_GRACE = 5.0
 """Seconds that a transfer or save may still take after its caller was cancelled; then its outcome is unknown. Chosen."""
 
 
-async def finish_before_cancelling(
-    work: Coroutine[Any, Any, _Result], grace: float = CANCEL_GRACE
-) -> _Result:
+async def finish_before_cancelling(work: Awaitable[_Result], grace: float = CANCEL_GRACE) -> _Result:
     """The result of the work, even if the caller is cancelled meanwhile: compare `cancel_count` before and after.
 
     Raises CancelledError if the work has not ended `grace` seconds later, or at a second cancellation: then the work was
     cancelled, too, and has ended.
     """
     task = asyncio.ensure_future(work)
+    if task.done():
+        return task.result()
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

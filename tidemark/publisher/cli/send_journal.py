@@ -21,7 +21,7 @@ from tidemark.publisher.cli.resume_file import (
     read_resume_file,
 )
 from tidemark.publisher.errors import PublishError, PublishSettingsError
-from tidemark.publisher.event_hubs.states.file import sync_folder
+from tidemark.publisher.event_hubs.states.state_file import sync_folder
 
 
 @dataclass(eq=False)

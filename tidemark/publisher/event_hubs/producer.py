@@ -162,7 +162,17 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
     ) -> PublishingBatch:
         """An empty batch for the partition, of at most the size that its link accepts."""
         shell = self._partition(_require_partition_id(partition_id, partition_key))
-        limit = await shell.max_message_size()
+        return self._batch(shell, await shell.max_message_size(), max_size_in_bytes)
+
+    def create_batch_at_once(
+        self, partition_id: str | None, max_size_in_bytes: int | None = None
+    ) -> PublishingBatch | None:
+        """As `create_batch`, if the link of the partition is open; otherwise None. Other threads may call it."""
+        shell = None if partition_id is None else self._partitions.get(partition_id)
+        limit = 0 if shell is None or self._is_closed else shell.size_of_open_link
+        return self._batch(shell, limit, max_size_in_bytes) if shell and limit else None
+
+    def _batch(self, shell: PartitionShell, limit: int, max_size_in_bytes: int | None) -> PublishingBatch:
         if max_size_in_bytes is not None and not 0 < max_size_in_bytes <= limit:
             raise errors.PublishSettingsError(
                 f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}"

@@ -34,6 +34,7 @@ _KIND_OF_STORE_ERROR: dict[type[Exception], FailureKind] = {
     UnavailableError: FailureKind.NOT_STORED,
     SettingsError: FailureKind.REFUSED,
 }
+_STORE_ERRORS = tuple(_KIND_OF_STORE_ERROR)
 
 
 @dataclass(eq=False)
@@ -57,7 +58,13 @@ class PartitionShell:
         """The largest message of the link, in bytes. Opens the link if necessary. Raises PublishErrors."""
         if self._link is None:
             await self.prepare()
-        return 0 if self._link is None else self._link.max_message_size
+        return self.size_of_open_link
+
+    @property
+    def size_of_open_link(self) -> int:
+        """As above; 0 without an open link."""
+        link = self._link
+        return 0 if link is None else link.max_message_size
 
     async def prepare(self, *, timeout: float | None = None) -> None:
         """Open the link if necessary. Raises PublishErrors."""
@@ -91,14 +98,18 @@ class PartitionShell:
         deadline = _deadline(timeout)
         async with self._lock:
             events = begin()
-            with contextlib.ExitStack() as unpublished:
-                unpublished.callback(withdraw)
+            is_published = False
 
-                def published(first: int | None) -> None:
-                    unpublished.pop_all()
-                    end(first)
+            def published(first: int | None) -> None:
+                nonlocal is_published
+                is_published = True
+                end(first)
 
+            try:
                 await self._run(self.publisher.publish(events, deadline), deadline, events, published)
+            finally:
+                if not is_published:
+                    withdraw()
 
     async def settle(self, deadline: float) -> None:
         """Wait for the running call, then save what was confirmed. Raises PublishErrors."""
@@ -185,11 +196,11 @@ class PartitionShell:
                 case steps.Transfer():
                     return await self._transfer(step, deadline, events)
                 case steps.Load():
-                    return await self._use_store(step, deadline)
+                    return await self._use_store(deadline)
                 case steps.Identify():
                     return await self._identify(step, deadline)
                 case steps.Save():
-                    return await finish_before_cancelling(self._use_store(step, deadline))
+                    return await self._save(step, deadline)
                 case steps.Open():
                     return await finish_before_cancelling(self._open(step, deadline), grace=0.0)
                 case steps.Pause():
@@ -214,18 +225,28 @@ class PartitionShell:
         self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
         return self._link.claims
 
-    async def _use_store(self, step: steps.Load | steps.Save, deadline: float | None) -> Any:
-        store = self._store
-        if store is None:
-            raise AssertionError("a step of the store without a store")
-        until = self._now() + self._within(STORE_TIMEOUT, deadline)
+    async def _save(self, step: steps.Save, deadline: float | None) -> Any:
+        store, until = self._store_until(deadline)
+        save: Callable[..., Awaitable[str]] = getattr(store, "save_soon", store.save)
         try:
-            if isinstance(step, steps.Load):
-                return await self._load(store, until)
-            return await store.save(self._key, step.record, step.token, deadline=until)
-        except tuple(_KIND_OF_STORE_ERROR) as error:
-            kind = next(kind for type_, kind in _KIND_OF_STORE_ERROR.items() if isinstance(error, type_))
-            return Failed(kind, str(error), self._now(), getattr(error, "retry_after", None))
+            return await finish_before_cancelling(save(self._key, step.record, step.token, deadline=until))
+        except _STORE_ERRORS as error:
+            return self._failed_in_store(error)
+
+    async def _use_store(self, deadline: float | None) -> Any:
+        try:
+            return await self._load(*self._store_until(deadline))
+        except _STORE_ERRORS as error:
+            return self._failed_in_store(error)
+
+    def _store_until(self, deadline: float | None) -> tuple[ProducerStateStore, float]:
+        if self._store is None:
+            raise AssertionError("a step of the store without a store")
+        return self._store, self._now() + self._within(STORE_TIMEOUT, deadline)
+
+    def _failed_in_store(self, error: Exception) -> Failed:
+        kind = next(kind for type_, kind in _KIND_OF_STORE_ERROR.items() if isinstance(error, type_))
+        return Failed(kind, str(error), self._now(), getattr(error, "retry_after", None))
 
     async def _identify(self, step: steps.Identify, deadline: float | None) -> str | Failed | None:
         try:

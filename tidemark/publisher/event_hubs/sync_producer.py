@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
 
 from tidemark.publisher.blocking import blocking
 from tidemark.publisher.errors import ProducerClosedError
+from tidemark.publisher.event_hubs.batch import PublishingBatch
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.shared_loop import SharedLoop
 
 _Result = TypeVar("_Result")
 
@@ -21,6 +21,10 @@ class SyncIdempotentProducer(AbstractContextManager["SyncIdempotentProducer"]):
 
     An interrupt (KeyboardInterrupt) cancels the call it hits, which then ends at a point where it is known what
     became of the events.
+
+    The caller's thread runs the event loop itself: to hand a call to another thread costs more than to send a small batch. A
+    thread of the producer runs the loop while several calls are under way, and now and then while there is none, so that idle
+    connections are kept.
     """
 
     def __init__(
@@ -46,10 +50,7 @@ class SyncIdempotentProducer(AbstractContextManager["SyncIdempotentProducer"]):
         return self
 
     def _start(self, create: Callable[[], IdempotentProducer]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="publisher", daemon=True)
-        self._thread.start()
-        self._stopping = threading.Lock()
+        self._runner = SharedLoop()
 
         async def created() -> IdempotentProducer:
             return create()
@@ -57,7 +58,7 @@ class SyncIdempotentProducer(AbstractContextManager["SyncIdempotentProducer"]):
         try:
             self.awaited = self._wait(created())
         except BaseException:
-            self._stop()
+            self._runner.close()
             raise
 
     @property
@@ -74,11 +75,11 @@ class SyncIdempotentProducer(AbstractContextManager["SyncIdempotentProducer"]):
 
     @property
     def is_closed(self) -> bool:
-        return self._loop.is_closed()
+        return self._runner.is_closed
 
     get_partition_ids = blocking(IdempotentProducer.get_partition_ids)
     get_partition_publishing_properties = blocking(IdempotentProducer.get_partition_publishing_properties)
-    create_batch = blocking(IdempotentProducer.create_batch)
+    _create_batch = blocking(IdempotentProducer.create_batch)
     send_batch = blocking(IdempotentProducer.send_batch)
     send_events = blocking(IdempotentProducer.send_events)
     send_set = blocking(IdempotentProducer.send_set)
@@ -86,34 +87,45 @@ class SyncIdempotentProducer(AbstractContextManager["SyncIdempotentProducer"]):
     saved_state = blocking(IdempotentProducer.saved_state)
     abandon_pending = blocking(IdempotentProducer.abandon_pending)
 
+    def create_batch(
+        self,
+        *,
+        partition_id: str | None = None,
+        partition_key: str | None = None,
+        max_size_in_bytes: int | None = None,
+    ) -> PublishingBatch:
+        """As IdempotentProducer.create_batch."""
+        if partition_key is None:
+            batch = self.create_batch_at_once(partition_id, max_size_in_bytes)
+            if batch is not None:
+                return batch
+        return self._create_batch(
+            partition_id=partition_id, partition_key=partition_key, max_size_in_bytes=max_size_in_bytes
+        )
+
+    def create_batch_at_once(
+        self, partition_id: str | None, max_size_in_bytes: int | None = None
+    ) -> PublishingBatch | None:
+        """As IdempotentProducer.create_batch_at_once."""
+        return self.awaited.create_batch_at_once(partition_id, max_size_in_bytes)
+
     def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
         return self.awaited.encode(event)
 
     def close(self, *, timeout: float = 10.0) -> None:
-        with self._stopping:
-            if self._loop.is_closed():
+        with self._runner.closing:
+            if self._runner.is_closed:
                 return
             try:
                 self._wait(self.awaited.close(timeout=timeout))
             finally:
-                self._stop()
+                self._runner.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        if self._loop.is_closed():
+        if self._runner.is_closed:
             work.close()
             raise ProducerClosedError("the producer is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # an interrupt; otherwise it has ended
-            raise
-
-    def _stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._loop.shutdown_default_executor(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        return self._runner.run(work)

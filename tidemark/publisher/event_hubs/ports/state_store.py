@@ -20,7 +20,8 @@ class ProducerStateStore(Protocol):
 
     A save is durable once it returns, and is atomic: a reader finds the old state or the new one. Both raise
     foundation.errors.UnavailableError where the store cannot be reached by the deadline (the event loop's clock), and
-    InvalidProducerStateError for what cannot be read.
+    InvalidProducerStateError for what cannot be read. A store may have `save_soon` besides: as `save`, but returning a future at
+    once, so that saves of several partitions share one write.
     """
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
