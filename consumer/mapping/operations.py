@@ -24,8 +24,9 @@ LONGEST_TTL = 2**31 - 1
 KEEP_TOMBSTONES = 7 * 86_400.0
 """Seconds. Event Hubs keeps events for seven days at most, except in the premium and dedicated tiers (90 days)."""
 
+_PATH = r'(?:/(?:"[^"]+"|[^/"\s=]+))+'
 _PATCH_STEP = re.compile(
-    r"(?P<op>set|increment|append|remove)\s+(?P<path>/\S+)(?:\s+from\s+(?P<source>/\S+)|\s*=\s*(?P<value>.+))?"
+    rf"(?P<op>set|increment|append|remove)\s+(?P<path>{_PATH})(?:\s+from\s+(?P<source>{_PATH})|\s*=\s*(?P<value>.+))?"
 )
 _NEVER = {"never": -1, "-1": -1}
 

@@ -7,7 +7,7 @@ Points of faults ("where"):
 - "now", for `inject` and POST /faults alone: the kind happens at once.
 
 Kinds: "error" (`status`, sub-status in `condition`, `retry_after`), "error_after" (the same, but the
-request has been carried out), "latency" (`seconds`), "drop_connection" (before the request is
+request has been carried out), "latency" (`seconds`), "late" (the same, and it is carried out although the client is gone), "drop_connection" (before the request is
 carried out), "drop_ack" (after), "hang" (no answer for `seconds`, 0 for ever; never carried
 out), and before the request is looked at: "split", "merge", "recreate_container", "delete_database",
 of what the request names or `condition` does, as "database/container/range".
@@ -43,7 +43,7 @@ DEFAULT_KEY = (  # of the public emulator
 _HOST = "127.0.0.1"
 _BACKLOG = 512
 _EVENTS = ("split", "merge", "recreate_container", "delete_database")
-KINDS = ("error", "error_after", "latency", "drop_connection", "drop_ack", "hang", *_EVENTS)
+KINDS = ("error", "error_after", "latency", "late", "drop_connection", "drop_ack", "hang", *_EVENTS)
 
 
 class CosmosServer:
@@ -285,6 +285,11 @@ class CosmosServer:
         if fault.kind == "latency":
             await asyncio.sleep(fault.seconds)
             return self.service.answer(request)
+        if fault.kind == "late":
+            loop = asyncio.get_running_loop()
+            done: asyncio.Future[Answer] = loop.create_future()
+            loop.call_later(fault.seconds, lambda: done.set_result(self.service.answer(request)))
+            return await asyncio.shield(done)
         names = fault.condition.split("/") if fault.condition else list(request.names[:2])
         try:
             self._happen(fault.kind, names)

@@ -58,6 +58,10 @@ class Ledger:
         for number, event in enumerate(sent, first):
             self.sent[partition, number] = event
 
+    @property
+    def newest(self):
+        return self._versions
+
     def send_poison(self, partition, bodies):
         first = self.world.event_hubs.append(HUB, partition, bodies)
         for number in range(first, first + len(bodies)):

@@ -3,12 +3,14 @@
 Every event is a document of its own, so that what the sink did beyond one write per event is what was replayed.
 """
 
+import asyncio
 import contextlib
 import os
 import random
 import re
 import signal
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -146,6 +148,67 @@ async def test_a_consumer_killed_again_and_again_loses_nothing_and_no_checkpoint
     assert not processes.ledger.missing()
     # Besides what no checkpoint covered, requests whose answers were lost are sent once more.
     assert processes.written - processes.documents <= replayable + kills * TROUBLES * BATCH
+
+
+IDS = 60
+LATEST = 5.0
+"""Seconds for which a request is on its way at most: longer than the next consumer takes until it writes."""
+
+
+def writes_after(ledger, version):
+    return max(ledger.versions().values(), default=0) > version
+
+
+async def no_document_goes_back(ledger, every=0.02):
+    """Looks again and again, and never ends; AssertionError for a document whose version is lower than it was."""
+    highest = {}
+    while True:
+        for id_, version in ledger.versions().items():
+            assert version >= highest.get(id_, 0), f"{id_} is {version} again, after {highest[id_]}"
+            highest[id_] = version
+        await asyncio.sleep(every)
+
+
+@pytest.mark.parametrize(
+    ("kills", "seed"),
+    [
+        pytest.param(1, 1),
+        *(
+            pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
+            for seed in range(2, 2 + KILLS // 10)
+        ),
+    ],
+)
+async def test_under_the_guard_no_kill_brings_an_older_version_back(processes, azurite, kills, seed):
+    """Requests of the killed process arrive while the next one writes later versions of the same documents."""
+    rng, ledger = random.Random(seed), processes.ledger
+    looking = asyncio.create_task(no_document_goes_back(ledger))
+    async with Stores(processes.settings) as stores:
+        for left in range(kills, -1, -1):
+            for partition in range(PARTITIONS):
+                ledger.send(str(partition), [f"p{partition}-{n % IDS}" for n in range(300)])
+            sent = ledger.newest - 2 * 300
+            async with processes.consumer(COSMOS_GUARD="number") as consumer:
+                if left:
+                    await until(partial(writes_after, ledger, sent), what="it writes")
+                    for _ in range(3):
+                        processes.world.cosmos.inject(
+                            Fault("docs.bulk", "late", seconds=rng.uniform(2, LATEST))
+                        )
+                    processes.world.cosmos.inject(Fault("docs.bulk", **rng.choice(TROUBLE)))
+                    await asyncio.sleep(rng.uniform(0, 0.3))
+                    await consumer.kill()
+                    processes.world.cosmos.faults.clear()
+                else:
+                    await until(
+                        lambda: ledger.written() or looking.done(), within=60, what="the last versions"
+                    )
+                    await asyncio.sleep(LATEST / 2)  # the start of this consumer took the other half
+                    assert await consumer.stop() == 0, consumer.said()
+            await stores.free_leases()
+    assert not looking.done(), looking.exception()
+    looking.cancel()
+    assert not ledger.missing()
 
 
 async def test_what_was_written_around_one_event_that_waits_is_not_written_again_after_a_kill(processes):
