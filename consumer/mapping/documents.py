@@ -1,4 +1,5 @@
-"""Converts an event's body to the document that is written. Pure, and on the hot path: one decode, one encode.
+"""Converts an event's body to the document that is written. Pure, and on the hot path: one decode, one encode. Where the body
+is the document already, its bytes are kept (consumer.mapping.as_received).
 
 The body must be a JSON object in UTF-8. Two things are repaired silently: a byte order mark is dropped, and of equal keys
 the last one counts (RFC 8259 leaves it open; JavaScript and Python agree). Any other body is rejected, and so is a document
@@ -23,6 +24,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from consumer.mapping import changes
+from consumer.mapping.as_received import AsReceived
 from consumer.mapping.limits import (
     ILLEGAL_IN_ID,
     encode_document,
@@ -128,20 +130,25 @@ class DocumentMapper:
         self._ttl = options.writing.ttl_rule
         self._changes = changes.Changes(options.writing, self._paths)
         self._sources: dict[str, str] = {}
+        is_plain = self._transform is None and not self._meta and options.writing == WriteOptions()
+        keeps = is_plain and self._id_path == ("id",)
+        self._as_received = AsReceived(self._paths, effective_key) if keeps else None
         if self._meta:
             _check_meta_paths(self._paths, self._id_path)
 
     def prepare(self, write: Write) -> Record:
         """The record of a write; one that cannot be written has a rejection. Raises nothing but MemoryError."""
         event = write.event
+        if self._as_received is not None and (record := self._as_received.prepare(write)) is not None:
+            return record
         document = self._document(write)
         if isinstance(document, Rejection):
             return rejected(event, document)
         try:
-            record = self._record(write, document)
+            made = self._record(write, document)
         except UnicodeEncodeError:
-            record = Rejection("encoding", "the transform left half of a surrogate pair in a text")
-        return rejected(event, record) if isinstance(record, Rejection) else record
+            made = Rejection("encoding", "the transform left half of a surrogate pair in a text")
+        return rejected(event, made) if isinstance(made, Rejection) else made
 
     def _document(self, write: Write) -> dict[str, Any] | Rejection:
         """A copy that may be changed: other writes of the event may have the same document."""

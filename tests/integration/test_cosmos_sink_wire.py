@@ -557,7 +557,7 @@ class TestTheSdksPrivateParts:
         headers = request.headers
         assert request.body == (
             b'[{"operationType":"Upsert","partitionKey":"[\\"D0\\"]",'
-            b'"resourceBody":{"id":"f0","dest":"D0","tenant":0}}]'
+            b'"resourceBody":{"id": "f0", "dest": "D0", "tenant": 0}}]'
         )
         assert (headers["content-length"], headers["prefer"]) == (str(len(request.body)), "return=minimal")
         assert headers["x-ms-cosmos-is-batch-request"] == "True"
