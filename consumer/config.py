@@ -21,6 +21,9 @@ from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import shorten
 from tidemark.foundation.settings_reader import read_log_level
 
+FILE = "CONSUMER_FILE"
+"""The setting that names the consumer's file; see consumer/definition."""
+
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Struct)
 
@@ -226,16 +229,32 @@ def _flag(text: str) -> bool:
 
 def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
     """The consumer that the settings describe. Raises SettingsError naming every setting at fault."""
+    found = read_settings(settings)
+    problems = [*found.problems, *_missing(found.config)]
+    if problems:
+        raise SettingsError(join_problems(problems))
+    return found.config
+
+
+class Found(Struct, frozen=True):
+    """What settings say, for somebody who has further settings elsewhere."""
+
+    config: ConsumerConfig
+    problems: tuple[str, ...]
+    """Each begins with the name of the setting at fault."""
+    known: frozenset[str]
+    """The names of all settings that were looked for."""
+
+
+def read_settings(settings: Mapping[str, str]) -> Found:
+    """The consumer that the settings describe, complete or not."""
     read = _Reader(settings)
     try:
         read_log_level(settings)
     except ValueError as error:
         read.problems.append(str(error))
-    config = _config(read)
-    problems = read.problems + list(_missing(config))
-    if problems:
-        raise SettingsError(_join_problems(problems))
-    return structs.replace(config, doubts=tuple(_misspelt(settings, read.known)))
+    config = structs.replace(_config(read), doubts=tuple(_misspelt(settings, read.known)))
+    return Found(config, (*read.problems, *_unfit(config)), frozenset(read.known))
 
 
 def _config(read: _Reader) -> ConsumerConfig:
@@ -275,7 +294,8 @@ def _config(read: _Reader) -> ConsumerConfig:
     )
 
 
-def _join_problems(problems: Sequence[str]) -> str:
+def join_problems(problems: Sequence[str]) -> str:
+    """One message of all."""
     if len(problems) == 1:
         return problems[0]
     return f"{len(problems)} settings are wrong:\n" + "\n".join(f"  {problem}" for problem in problems)
@@ -283,7 +303,7 @@ def _join_problems(problems: Sequence[str]) -> str:
 
 OTHER_SETTINGS = (
     *("CONSUMER_HOSTING", "CONSUMER_SLICE", "CONSUME_SCHEDULE", "CONSUMER_LOG_LEVEL"),
-    "CONSUMER_MAXIMUM_INSTANCES",
+    *("CONSUMER_MAXIMUM_INSTANCES", FILE),
     *("EVENTHUB_CONNSTRING", "COSMOS_CONNSTRING", "BLOB_CONNSTRING"),
 )
 """Settings that are read elsewhere, or only if another one is missing."""
@@ -306,6 +326,17 @@ def _misspelt(settings: Mapping[str, str], known: Collection[str]) -> Iterator[s
             yield f"{name} is no setting of the consumer"
 
 
+def _unfit(config: ConsumerConfig) -> Iterator[str]:
+    """Settings that do not fit each other."""
+    if config.lease_expiry < 2 * config.lease_interval:
+        yield (
+            f"CONSUMER_LEASE_EXPIRY is {config.lease_expiry:g} s; accepted: at least twice CONSUMER_LEASE_INTERVAL,"
+            f" {config.lease_interval:g} s"
+        )
+    if config.http_port > HIGHEST_PORT:
+        yield f"CONSUMER_HTTP_PORT is {config.http_port}; accepted: 0 (none) to {HIGHEST_PORT}"
+
+
 def _missing(config: ConsumerConfig) -> list[str]:
     needed = [(config.hub, "EVENTHUB_NAME", "the event hub to consume")]
     if config.sink is SinkKind.COSMOS:
@@ -322,13 +353,6 @@ def _missing(config: ConsumerConfig) -> list[str]:
             "CONSUMER_SINK=sql keeps its checkpoints and dead letters in the same database: leave"
             " CONSUMER_CHECKPOINTS and CONSUMER_DEAD_LETTERS unset or sql"
         )
-    if config.lease_expiry < 2 * config.lease_interval:
-        problems.append(
-            f"CONSUMER_LEASE_EXPIRY is {config.lease_expiry:g} s; accepted: at least twice CONSUMER_LEASE_INTERVAL,"
-            f" {config.lease_interval:g} s"
-        )
-    if config.http_port > HIGHEST_PORT:
-        problems.append(f"CONSUMER_HTTP_PORT is {config.http_port}; accepted: 0 (none) to {HIGHEST_PORT}")
     return problems
 
 
@@ -364,5 +388,5 @@ def read_slice(settings: Mapping[str, str]) -> float:
     seconds = read.seconds("CONSUMER_SLICE", 45.0)
     read.of("CONSUMER_HOSTING", Hosting.OFF)
     if read.problems:
-        raise SettingsError(_join_problems(read.problems))
+        raise SettingsError(join_problems(read.problems))
     return seconds

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli import support
-from consumer.cli.support import DEADLINE, Json, Root, Yes, console, fail, number, plain
+from consumer.cli.support import DEADLINE, Hub, Json, Root, Yes, console, fail, number, plain
 from consumer.leasing.balance import partition_order
 from consumer.leasing.claiming import incarnation_of
 from consumer.leasing.start_position import Start, identity_of, is_of_hub, since_of
@@ -59,11 +59,11 @@ class NewPosition(Struct, frozen=True):
     time: float | None = None
 
 
-def show(root: Root = COMMAND_ROOT, json_: Json = False) -> None:
+def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> None:
     """Every partition: low-water mark, events settled beyond it, owner, age, lag."""
 
     async def work() -> list[Row]:
-        parts = support.open_parts(root)
+        parts = support.open_parts(root, hub)
         stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
         names = sorted({*stored, *states}, key=partition_order)
         return [_row(name, stored.get(name), states.get(name)) for name in names]
@@ -75,11 +75,11 @@ def show(root: Root = COMMAND_ROOT, json_: Json = False) -> None:
         _print(rows, time.time())
 
 
-def export(root: Root = COMMAND_ROOT) -> None:
+def export(root: Root = COMMAND_ROOT, hub: Hub = None) -> None:
     """All positions as JSON, for `set --from`."""
 
     async def work() -> Export:
-        parts = support.open_parts(root)
+        parts = support.open_parts(root, hub)
         stored = await _read(parts.checkpoints())
         if bad := [f"partition {name}: {why}" for name, why in stored.items() if isinstance(why, str)]:
             raise TidemarkError("; ".join(bad))
@@ -104,6 +104,7 @@ def set_(
     from_: Annotated[Path | None, typer.Option("--from", help="A file that `export` wrote.")] = None,
     yes: Yes = False,
     root: Root = COMMAND_ROOT,
+    hub: Hub = None,
 ) -> None:
     """Sets positions, backwards too. A running consumer loses the partition and continues at the new position."""
     given = [sequence_number is not None, earliest, latest, time_ is not None, from_ is not None]
@@ -118,20 +119,20 @@ def set_(
     file = None if from_ is None else _file(from_)
 
     partitions = partition or []
-    planned = support.run(lambda: _plan(root, partitions, wanted, file))
+    planned = support.run(lambda: _plan((root, hub), partitions, wanted, file))
     for row, target in planned:
         console.print(f"partition {escape(row.partition)}: {_position(row)} -> {_position_text(target)}")
     support.ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
 
-    support.run(lambda: _put(root, [target for _, target in planned]))
+    support.run(lambda: _put((root, hub), [target for _, target in planned]))
     console.print(f"[green]set[/] {len(planned)}; a running consumer continues there by itself")
 
 
 async def _plan(
-    root: Path, partitions: Sequence[str], wanted: NewPosition, file: Export | None
+    where: tuple[Path, str | None], partitions: Sequence[str], wanted: NewPosition, file: Export | None
 ) -> list[tuple[Row, Checkpoint]]:
     """The stored positions, and the new ones."""
-    parts = support.open_parts(root)
+    parts = support.open_parts(*where)
     stored = await _read(parts.checkpoints())
     if file is not None and file.hub != parts.config.hub:
         raise TidemarkError(
@@ -147,8 +148,8 @@ async def _plan(
     return [(_row(target.partition, stored.get(target.partition), None), target) for target in targets]
 
 
-async def _put(root: Path, targets: Sequence[Checkpoint]) -> None:
-    store = support.open_parts(root).checkpoints()
+async def _put(where: tuple[Path, str | None], targets: Sequence[Checkpoint]) -> None:
+    store = support.open_parts(*where).checkpoints()
     try:
         for target in targets:
             await store.put(msgspec.structs.replace(target, owner=OPERATOR), deadline=support.soon())

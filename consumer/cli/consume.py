@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,8 @@ import typer
 from rich.markup import escape
 
 from consumer.cli.support import errors, own_modules_of
-from consumer.config import ConsumerConfig, read_config
+from consumer.definition.loading import load_definition, only_hub
+from consumer.definition.model import Definition
 from consumer.errors import OrphanedError, ShutdownError
 from consumer.probes.fleet import LOCAL, worker_port
 from consumer.probes.server import EVERYWHERE, Board, ProbeServer, ProcessAnswers
@@ -60,11 +61,14 @@ def consume(
             "--root", help="Folder of .env and local.settings.json; the environment wins over both."
         ),
     ] = COMMAND_ROOT,
+    hub: Annotated[str | None, typer.Option("--hub", help="Only this hub of CONSUMER_FILE.")] = None,
     worker: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Consumes an event hub until SIGTERM or Ctrl-C, then finishes what was begun and saves the checkpoints.
+    """Consumes an event hub, or the hubs of CONSUMER_FILE, until SIGTERM or Ctrl-C, then finishes what was begun and saves the
+    checkpoints.
 
-    EVENTHUB_RATELIMIT is for the command as a whole: several worker processes divide it.
+    EVENTHUB_RATELIMIT is for the command as a whole: several worker processes divide it. What fails in one of several hubs
+    ends or restarts that one; the command ends when all have ended.
 
     Exit status: 0 stopped in order, 2 settings, 3 an untrusted checkpoint, 4 ALLOW_BACKLOG_OF or
     ALLOW_BACKLOG_TO exceeded, 5 nothing but poison, 6 not all that was begun was settled in time, 7 the parent of a worker is gone, 1 anything else.
@@ -78,7 +82,10 @@ def consume(
         logging.basicConfig(level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(), handlers=[handler])
         keep_secrets_from_logs()
         quiet_sdks(settings)
-        config = read_config(settings)
+        definition = load_definition(settings)
+        if hub is not None:
+            definition = only_hub(definition, hub)
+        config = definition.hubs[0].config
         if processes > 1:
             status = supervise(
                 processes,
@@ -86,9 +93,10 @@ def consume(
                 grace=config.shutdown + GRACE,
                 root=root,
                 http_port=config.http_port,
+                hub=hub,
             )
         else:
-            asyncio.run(_run(config, settings, seconds, Worker.parse(worker) if worker else None))
+            asyncio.run(_run(definition, seconds, Worker.parse(worker) if worker else None))
             status = 0
     except TidemarkError as error:
         errors.print(f"[red]error:[/] {escape(without_secrets(str(error)))}", soft_wrap=True)
@@ -126,27 +134,26 @@ class StopOrders:
             self.leave(130)
 
 
-async def _run(
-    config: ConsumerConfig, settings: Mapping[str, str], seconds: float | None, worker: Worker | None
-) -> None:
+async def _run(definition: Definition, seconds: float | None, worker: Worker | None) -> None:
     # Until `_listen`, a signal ends the process at once.
-    from consumer.running.process import ConsumerProcess, undivided
+    from consumer.running.hubs import Hubs
+    from consumer.running.process import undivided
 
+    config = definition.hubs[0].config  # settings of the process are the same for all hubs
     stop = asyncio.Event()
     orders = StopOrders(stop, config.shutdown, clock=asyncio.get_running_loop().time, leave=os._exit)
     _listen(orders, worker, within=config.shutdown + GRACE)
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
     late = asyncio.create_task(_leave_late(stop, config.shutdown + GRACE))
-    process = ConsumerProcess(config, settings, share=worker.share if worker else undivided)
-    probes = _answer_probes(config.http_port, [process.board], worker)
+    hubs = Hubs(definition, share=worker.share if worker else undivided)
+    probes = _answer_probes(config.http_port, hubs.boards, worker)
     try:
-        statistics = await process.run(stop)
+        totals = await hubs.run(stop)
     finally:
         late.cancel()
         if probes is not None:
             probes.close()
-    totals = statistics.totals
     log.info(
         "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before%s",
         *(totals.received, totals.written, totals.dead_letters, totals.retried, totals.skipped),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
 from consumer.cli import support
-from consumer.cli.support import DEADLINE, Json, Root, Yes, console, fail, plain
+from consumer.cli.support import DEADLINE, Hub, Json, Root, Yes, console, fail, plain
 from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
@@ -69,9 +70,11 @@ class Selection(Struct, frozen=True):
             yield chunk
 
 
-def _with_store(root: Any, work: Callable[[DeadLetterStore], Coroutine[Any, Any, _T]]) -> _T:
+def _with_store(
+    where: tuple[Path, str | None], work: Callable[[DeadLetterStore], Coroutine[Any, Any, _T]]
+) -> _T:
     async def opened() -> _T:
-        store = support.open_parts(root).dead_letters()
+        store = support.open_parts(*where).dead_letters()
         try:
             await store.open()
             return await work(store)
@@ -86,6 +89,7 @@ def list_(
     reason: ReasonOption = None,
     limit: Annotated[int, typer.Option(min=1, help="The first so many; all are counted.")] = 50,
     root: Root = COMMAND_ROOT,
+    hub: Hub = None,
     json_: Json = False,
 ) -> None:
     """In order of partition and sequence number, then the number of each reason."""
@@ -99,7 +103,7 @@ def list_(
                 shown.append(dead_letter)
         return shown, counts
 
-    dead_letters, counts = _with_store(root, work)
+    dead_letters, counts = _with_store((root, hub), work)
     if json_:
         print_json([{"id": dead_letter.id, **to_document(dead_letter)} for dead_letter in dead_letters])
         return
@@ -117,10 +121,11 @@ def list_(
 def show(
     dead_letter_id: Annotated[str, typer.Argument(help="An id, as `list` shows it.")],
     root: Root = COMMAND_ROOT,
+    hub: Hub = None,
     json_: Json = False,
 ) -> None:
     """One dead letter with everything that is known about it, and its body."""
-    dead_letter = _with_store(root, lambda store: store.get(dead_letter_id))
+    dead_letter = _with_store((root, hub), lambda store: store.get(dead_letter_id))
     if dead_letter is None:
         fail(f"there is no dead letter '{dead_letter_id}'")
     document = to_document(dead_letter)
@@ -142,6 +147,7 @@ def replay(
     all_: All = False,
     yes: Yes = False,
     root: Root = COMMAND_ROOT,
+    hub: Hub = None,
 ) -> None:
     """Maps and writes dead letters again, by the present settings, and deletes those that were written.
 
@@ -154,14 +160,14 @@ def replay(
     )
 
     async def work(store: DeadLetterStore) -> list[tuple[DeadLetter, str]]:
-        parts = support.open_parts(root)
+        parts = support.open_parts(root, hub)
         sink = parts.sink()
         try:
             return await _replay(store, sink, parts.preparation(sink), selection)
         finally:
             await sink.aclose()
 
-    if remain := _with_store(root, work):
+    if remain := _with_store((root, hub), work):
         for dead_letter, why in remain:
             support.errors.print(f"[red]{plain(dead_letter.id)}[/] {plain(why)}", soft_wrap=True)
         fail(f"{len(remain)} dead letters remain")
@@ -175,6 +181,7 @@ def purge(
     all_: All = False,
     yes: Yes = False,
     root: Root = COMMAND_ROOT,
+    hub: Hub = None,
 ) -> None:
     """Deletes dead letters for good. The events are in the hub until its retention ends."""
     selection = _selection(ids, partition, reason, older_than, all_=all_)
@@ -182,13 +189,13 @@ def purge(
     async def count(store: DeadLetterStore) -> int:
         return sum([1 async for _ in selection.of(store)])
 
-    support.ask(f"Delete {_with_store(root, count):,} dead letters for good?", yes=yes)
+    support.ask(f"Delete {_with_store((root, hub), count):,} dead letters for good?", yes=yes)
 
     async def work(store: DeadLetterStore) -> int:
         chunks = selection.chunks(store)
         return sum([await store.delete([letter.id for letter in chunk]) async for chunk in chunks])
 
-    console.print(f"[green]deleted[/] {_with_store(root, work):,} dead letters")
+    console.print(f"[green]deleted[/] {_with_store((root, hub), work):,} dead letters")
 
 
 def dead_letters_app() -> typer.Typer:

@@ -155,6 +155,10 @@ def _show(consumer: ConsumerView) -> None:
             "none" if one.rate_limit is None else _number(one.rate_limit),
             *(f"{one.throttled_share:.1%}", _number(one.ru_per_record), _number(one.backlog_count)),
         )
+    for one in consumer.instances:
+        if one.problem:
+            name = escape(one_line(one.instance))
+            console.print(f"  [red]{name} failed:[/] {escape(one_line(one.problem))}", soft_wrap=True)
     partitions = Table("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
     for part in consumer.partitions:
         partitions.add_row(*_cells(part))

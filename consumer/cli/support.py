@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 from rich.markup import escape
 
-from consumer.config import read_config
+from consumer.definition.loading import find_hub, load_definition
 from tidemark.foundation.app_settings import STORAGE, load_settings
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.http.which_app import check_app
@@ -30,6 +30,7 @@ console = Console()
 errors = Console(stderr=True)
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of host.json, .env and local.settings.json.")]
+Hub = Annotated[str | None, typer.Option("--hub", help="A hub of CONSUMER_FILE; needed if it has several.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -40,14 +41,15 @@ def own_modules_of(root: Path) -> None:
         sys.path.insert(0, str(root))
 
 
-def open_parts(root: Path) -> Parts:
-    """The parts that the settings in a folder name. Raises TidemarkError."""
+def open_parts(root: Path, hub: str | None = None) -> Parts:
+    """The parts that the settings in a folder name, or its file for `hub`. Raises TidemarkError."""
     from consumer.running.assembly import Parts
 
     own_modules_of(root)
     settings = load_settings(root)
     check_app(root, settings, STORAGE)
-    return Parts(read_config(settings), settings)
+    found = find_hub(load_definition(settings), hub)
+    return Parts(found.config, found.settings, found)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

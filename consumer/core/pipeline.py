@@ -31,8 +31,8 @@ from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.pacing.rate_limiter import RateLimiter
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
+from tidemark.foundation.pacing.shared_rate import Rate, limiter_of
 
 
 class Pipeline:
@@ -45,14 +45,14 @@ class Pipeline:
         routes: Routes,
         *,
         transactional: bool,
-        rate: float | None,
+        rate: Rate,
         now: float,
         chance: Chance | None = None,
     ) -> None:
         """`chance` spreads retries in time; None does not spread them."""
         self._limits = limits
         self._transactional = transactional
-        self._limiter = RateLimiter(rate, now)
+        self._limiter = limiter_of(rate, now)
         self._lanes = Lanes(batches, routes, chance)
         self._backlog = Backlog()
         self._rejected = RejectedQueue()

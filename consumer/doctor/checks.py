@@ -20,7 +20,7 @@ from consumer.decoding.registries import AzureRegistry, ConfluentRegistry
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
 from consumer.formats import DecoderName, registry_of
 from consumer.running.assembly import Parts
-from consumer.running.process import longest_slice
+from consumer.running.hubs import longest_slice
 from consumer.telemetry.rate_orders import TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
 from tidemark.foundation.app_settings import STORAGE

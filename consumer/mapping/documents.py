@@ -154,12 +154,14 @@ class DocumentMapper:
         """A copy that may be changed: other writes of the event may have the same document."""
         if write.document is not None:
             return dict(write.document)
-        if not write.event.body and write.event.unreadable is None and self._deletes_by_empty_body(write):
+        if write.event.unreadable is None and self._deletes_by_empty_body(write):
             return self._changes.keys_of(write, self._id_path)
         return read_object(write.event)
 
     def _deletes_by_empty_body(self, write: Write) -> bool:
         writing = self._writing
+        if write.event.body:  # a route may take a body such as null for an empty one
+            return write.operation is Operation.DELETE
         return writing.empty == "delete" or Operation.DELETE in {write.operation, writing.operation}
 
     def _record(self, write: Write, document: dict[str, Any]) -> Record | Rejection:

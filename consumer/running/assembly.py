@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from msgspec import structs
 from consumer.config import ConsumerConfig, DeadLettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.decoding.table import DecoderContext, build_decoder
+from consumer.definition.model import HubDefinition, SinkDefinition
+from consumer.definition.tombstones import TombstoneDecoder
 from consumer.mapping.operations import write_options
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import load_transform, mapping_of
@@ -47,19 +50,34 @@ class Parts:
     The caller of a method closes what it returns. SQL adapters share one database, which the last of them closes.
     """
 
-    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
-        """Raises SettingsError for a connection or options that cannot work."""
+    def __init__(
+        self, config: ConsumerConfig, settings: Mapping[str, str], hub: HubDefinition | None = None
+    ) -> None:
+        """`hub` is what a file says of sinks, steps and routes. Raises SettingsError for a connection that cannot work."""
         hide_settings(settings)
         write_options(config.writing, named=lambda option: f"COSMOS_{option.upper()}")
         self.config = config
         self.settings = settings
+        self._hub = HubDefinition(config, settings) if hub is None else hub
         self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
 
     def sink(self) -> Sink:
         """Raises SettingsError for a type that cannot be imported, and for options that cannot work."""
-        kind = find_sink_type(self.config.sink)
-        options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
-        return kind.build(options, self._sink_context)
+        if not self._hub.sinks:
+            kind = find_sink_type(self.config.sink)
+            options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
+            return kind.build(options, self._sink_context)
+        [sink] = [self._sink_of(sink) for sink in self._hub.sinks]
+        return sink
+
+    def _sink_of(self, sink: SinkDefinition) -> Sink:
+        context = replace(self._sink_context, settings=self.settings, name=sink.name)
+        return find_sink_type(sink.type).build(sink.options, context)
+
+    @property
+    def sink_names(self) -> str:
+        """For messages."""
+        return ", ".join(sink.name for sink in self._hub.sinks) or str(self.config.sink)
 
     def decoder(self) -> Decoder | None:
         """None: the sink reads bodies as JSON itself. Raises SettingsError for options that cannot work."""
@@ -67,9 +85,12 @@ class Parts:
 
     def preparation(self, sink: Sink) -> Preparation:
         """What becomes of events before this sink. Raises SettingsError for a transform that cannot be imported."""
-        name = self.config.transform
-        mapping = mapping_of(load_transform(name)) if name else None
-        return Preparation(sink.prepare, decoder=self.decoder(), mapping=mapping)
+        name, mapper, decoder = self.config.transform, self._hub.mapper, self.decoder()
+        transform = mapping_of(load_transform(name)) if name else None
+        mapping = transform if mapper is None or transform is None else mapper.after(transform)
+        if self._hub.takes_tombstones:
+            decoder = TombstoneDecoder(decoder)
+        return Preparation(sink.prepare, decoder=decoder, mapping=mapping or mapper)
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:

@@ -28,6 +28,7 @@ from consumer.ports import CheckpointStore, DeadLetterBox, OrderedSink, Sink
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
+from tidemark.foundation.pacing.shared_rate import Rate
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -46,7 +47,7 @@ class DriverSettings(Struct, frozen=True):
     consumer_group: str
     limits: BacklogLimits = BacklogLimits()
     batches: BatchLimits = BatchLimits()
-    rate: float | None = None
+    rate: Rate = None
     call_timeout: float = 60.0
     """Seconds one call to a sink or store may take; after that its outcome is unknown and it is repeated."""
     dry_run: bool = False

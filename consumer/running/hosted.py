@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
-from consumer.config import ConsumerConfig, read_config
+from consumer.config import ConsumerConfig
+from consumer.definition.loading import find_hub, load_definition
 from consumer.errors import PositionError
 from consumer.leasing.claiming import CALL, claim_partition
 from consumer.leasing.ownership import unique_owner
@@ -349,5 +350,15 @@ def hosted(settings: Mapping[str, str]) -> HostedConsumer:
     quiet_sdks(settings)
     loop = asyncio.get_running_loop()
     if loop not in _hosted:
-        _hosted[loop] = HostedConsumer(read_config(settings), settings)
+        hub = find_hub(
+            load_definition(settings), None, asked_by="CONSUMER_HOSTING=trigger with CONSUMER_FILE"
+        )
+        if hub.config.hub != settings.get("EVENTHUB_NAME", "").strip():
+            raise SettingsError(
+                f"EVENTHUB_NAME is '{settings.get('EVENTHUB_NAME', '')}'; accepted: '{hub.config.hub}', the hub of"
+                " CONSUMER_FILE, as the trigger receives from EVENTHUB_NAME"
+            )
+        _hosted[loop] = HostedConsumer(
+            hub.config, hub.settings, lambda config, found: Parts(config, found, hub)
+        )
     return _hosted[loop]

@@ -10,6 +10,7 @@ from typing import Any
 
 from consumer.config import ConsumerConfig
 from consumer.core.statistics import PipelineStatistics
+from consumer.definition.model import HubDefinition
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
 from consumer.probes.beating import Beating
@@ -21,7 +22,7 @@ from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.telemetry.records import shared
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.log.process import quiet_sdks
+from tidemark.foundation.pacing.shared_rate import Share as SharedRateOfHub
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -50,25 +51,32 @@ class ConsumerProcess:
         *,
         share: Share = undivided,
         clock: Callable[[], float] = time.monotonic,
+        hub: HubDefinition | None = None,
+        limiter: SharedRateOfHub | None = None,
     ) -> None:
-        """`share` divides a rate where several processes act as one instance.
+        """`share` divides a rate where several processes act as one instance; `hub` is what a file says of the hub, and
+        `limiter` its part of a rate of several hubs.
 
         Raises SettingsError.
         """
         self.config = config
+        self.limiter = limiter
+        self.describe_failure: Callable[[TidemarkError], str] = str
+        """Makes what the last row says of a failure."""
         self._rate = share(config.rate)
         self.owner = unique_owner()
-        parts = Parts(config, settings)
+        parts = Parts(config, settings, hub)
         self._stored = parts.checkpoints()
         # A dry run uses stores in memory: other consumers must not notice it.
         sink = parts.sink()
         self.driver = Driver(
-            shared(DriverSettings, config, rate=self._rate),
+            shared(DriverSettings, config, rate=self._rate if limiter is None else limiter),
             sink,
             MemoryCheckpointStore() if config.dry_run else self._stored,
             parts.dead_letters(),
             preparation=parts.preparation(sink),
         )
+        self._sinks = parts.sink_names
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
             parts.receiver(),
@@ -87,7 +95,10 @@ class ConsumerProcess:
         self.driver.on_checkpoint = self._reporter.on_checkpoint
         self.board = Board(self._reporter.identity, clock())
         """What probes answer from; see consumer/probes."""
-        self._beating = Beating(
+        self._beating = self._make_beating()
+
+    def _make_beating(self) -> Beating:
+        return Beating(
             self.board,
             self._statistics,
             waits_for=lambda: self.consumer.waits_for,
@@ -103,9 +114,9 @@ class ConsumerProcess:
         """Consumes until `stop` and returns the final statistics. Raises TidemarkError, which has the exit status."""
         log.info(
             "consumer %s: hub %s, group %s, sink %s%s, rate %s, instance %s",
-            *(self.config.name, self.config.hub, self.config.consumer_group, self.config.sink),
+            *(self.config.name, self.config.hub, self.config.consumer_group, self._sinks),
             " (dry run: nothing is written)" if self.config.dry_run else "",
-            "unlimited" if self._rate is None else f"{self._rate:g}/s",
+            self._rate_text(),
             self.owner,
         )
         for doubt in self.config.doubts:
@@ -116,14 +127,28 @@ class ConsumerProcess:
             if self.config.dry_run:
                 await when_available("the checkpoints", self._copy_positions, stop=stop)
             await self.consumer.run(stop)
-            return self.driver.statistics() if self.driver.is_open else PipelineStatistics.of_nothing()
         except StoppedError:
             return PipelineStatistics.of_nothing()
+        except TidemarkError as error:
+            self._reporter.problem = self.describe_failure(error)
+            raise
+        else:
+            return self.statistics
         finally:
             try:
                 await self._aclose()
             finally:
                 beating.cancel()
+
+    @property
+    def statistics(self) -> PipelineStatistics:
+        """What it did so far."""
+        return self._statistics() or PipelineStatistics.of_nothing()
+
+    def _rate_text(self) -> str:
+        if self.limiter is not None:
+            return f"{self.limiter.rate:g}/s shared with the other hubs"
+        return "unlimited" if self._rate is None else f"{self._rate:g}/s"
 
     async def _copy_positions(self) -> None:
         deadline = asyncio.get_running_loop().time() + 30.0
@@ -153,32 +178,3 @@ async def close_part(part: Any) -> None:
         await part.aclose()
     except Exception:
         log.exception("closing %s failed", type(part).__name__)
-
-
-def longest_slice(config: ConsumerConfig, seconds: float) -> float:
-    """Seconds that a slice of `seconds` may take, with its shutdown and closing."""
-    return seconds + config.shutdown + 2 * FINAL_REPORT_WITHIN
-
-
-async def run_slice(
-    config: ConsumerConfig, settings: Mapping[str, str], *, seconds: float
-) -> PipelineStatistics:
-    """Consumes for `seconds`, then stops in order, for a timer-triggered function.
-
-    The shutdown and ten seconds for closing are added to that. Then the slice is cancelled, because the host would end
-    the worker with all its functions. Raises TidemarkError.
-    """
-    quiet_sdks(settings)
-    stop = asyncio.Event()
-    timer = asyncio.get_running_loop().call_later(seconds, stop.set)
-    limit = longest_slice(config, seconds)
-    try:
-        async with asyncio.timeout(limit):
-            return await ConsumerProcess(config, settings).run(stop)
-    except TimeoutError:
-        raise TidemarkError(
-            f"the slice did not end within {limit:g} s (CONSUMER_SLICE + CONSUMER_SHUTDOWN + {2 * FINAL_REPORT_WITHIN:g} s): a"
-            " service does not answer; the next slice continues from the checkpoints"
-        ) from None
-    finally:
-        timer.cancel()

@@ -126,13 +126,22 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def supervise(processes: int, *, seconds: float | None, grace: float, root: Path, http_port: int = 0) -> int:
+def supervise(
+    processes: int,
+    *,
+    seconds: float | None,
+    grace: float,
+    root: Path,
+    http_port: int = 0,
+    hub: str | None = None,
+) -> int:
     """Runs workers until a signal, for `seconds`, or until one fails; returns the exit status.
 
     Workers may take `grace` seconds to stop; then they are killed. At `http_port`, if it is not 0, this process answers
-    probes for all of them. Raises SettingsError if that port is taken.
+    probes for all of them. With `hub` they consume this one only. Raises SettingsError if that port is taken.
     """
-    fleet = _Fleet([sys.executable, "-m", "consumer", "--root", str(root)], processes)
+    of_hub = [] if hub is None else ["--hub", hub]
+    fleet = _Fleet([sys.executable, "-m", "consumer", "--root", str(root), *of_hub], processes)
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {s: signal.signal(s, lambda number, _: fleet.stop(signal.Signals(number).name)) for s in signals}
     began = time.monotonic()

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.model import Checkpoint
 from consumer.telemetry import interval as intervals
@@ -34,6 +36,9 @@ log = logging.getLogger("tidemark.consumer")
 
 CALL_TIMEOUT = 30.0
 """Seconds one round of calls to Table Storage may take; the next one begins after it."""
+
+LONGEST_PROBLEM = 2_000
+"""Characters of a row's `problem`."""
 
 EXPECTED = (StoreUnavailableError, RateOrderError, TimeoutError)
 
@@ -80,6 +85,8 @@ class Reporter:
     clock: Callable[[], float] = time.time
     stopping: bool = False
     """Part of every report. Set it when the shutdown begins."""
+    problem: str = ""
+    """Why this instance has failed; part of its last row."""
 
     def __post_init__(self) -> None:
         self._before = Totals()
@@ -157,6 +164,8 @@ class Reporter:
         Returns None as long as there are no statistics.
         """
         statistics = self.statistics()
+        if statistics is None and self.problem:  # it failed before it began, which its row says
+            statistics = PipelineStatistics.of_nothing()
         if statistics is None:
             return None
         at = asyncio.get_running_loop().time()
@@ -175,6 +184,7 @@ class Reporter:
         row = consumer_stats(
             self.identity, interval, statistics, at=now, last_charge=self._charge, stopping=self.stopping
         )
+        row = structs.replace(row, problem=self.problem[:LONGEST_PROBLEM])
         self._charge = row.last_ru_per_record
         return row
 

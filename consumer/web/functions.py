@@ -15,7 +15,7 @@ import typing
 
 import azure.functions as func
 
-from consumer.config import read_config, read_hosting, read_slice
+from consumer.config import read_hosting, read_slice
 from consumer.web.trigger_events import from_trigger
 from tidemark.foundation.sanitize import raise_without_secrets
 
@@ -26,13 +26,14 @@ blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no 
 
 async def consume_slice(timer: func.TimerRequest) -> None:
     """Consumes for CONSUMER_SLICE. The next run continues from the checkpoints; leases keep overlapping runs apart."""
-    from consumer.running.process import run_slice
+    from consumer.definition.loading import load_definition
+    from consumer.running.hubs import run_slice
 
     seconds = read_slice(
         os.environ
     )  # first, because it reports an invalid CONSUMER_HOSTING, which is read as slices
     with raise_without_secrets():
-        await run_slice(read_config(os.environ), os.environ, seconds=seconds)
+        await run_slice(load_definition(os.environ), seconds=seconds)
 
 
 async def consume_events(events: typing.List[func.EventHubEvent]) -> None:

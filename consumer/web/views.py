@@ -22,7 +22,7 @@ STALE_AFTER = 60.0
 
 
 class InstanceView(InstanceFigures, frozen=True, kw_only=True):
-    """One instance: its row without the partitions. `state` is `alive`, `paused`, `stopped` or `stale`."""
+    """One instance: its row without the partitions. `state` is `alive`, `paused`, `stopped`, `failed` or `stale`."""
 
     state: str
     age: float
@@ -86,7 +86,9 @@ def _consumer(name: str, rows: list[ConsumerStats], order: RateOrder | None, now
     rows = sorted(rows, key=lambda stats: (-stats.at, stats.instance))
     instances = tuple(_instance(stats, now) for stats in rows)
     live = [
-        stats for stats, view in zip(rows, instances, strict=True) if view.state not in {"stale", "stopped"}
+        stats
+        for stats, view in zip(rows, instances, strict=True)
+        if view.state not in {"stale", "stopped", "failed"}
     ]
     sums = totals(live) if live else {}
     partitions = _partitions(rows, live)
@@ -120,7 +122,7 @@ def _instance(stats: ConsumerStats, now: float) -> InstanceView:
 
 def _state(stats: ConsumerStats, now: float) -> str:
     if stats.stopping:  # its last row, or one of the seconds before that
-        return "stopped"
+        return "failed" if stats.problem else "stopped"
     if now - stats.at > STALE_AFTER:
         return "stale"
     return "paused" if stats.paused else "alive"

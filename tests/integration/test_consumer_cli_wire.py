@@ -31,7 +31,7 @@ def tidemark(world, monkeypatch):
         app = typer.Typer()
         merged = {**world.settings, **settings}
         mount(app)
-        monkeypatch.setattr(support, "open_parts", lambda root: Parts(read_config(merged), merged))
+        monkeypatch.setattr(support, "open_parts", lambda root, _hub=None: Parts(read_config(merged), merged))
         return await asyncio.to_thread(CliRunner().invoke, app, arguments, catch_exceptions=False)
 
     return run

@@ -24,7 +24,7 @@ from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_settings
 from tidemark.foundation.wording import file_problem
 
-PATHS = ("TIDEMARK_CA_BUNDLE",)
+PATHS = ("TIDEMARK_CA_BUNDLE", "CONSUMER_FILE")
 """Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
 
 _SUBSCRIPTION = re.compile(

@@ -70,6 +70,8 @@ class InstanceFigures(Struct, frozen=True, kw_only=True):
     written_total: _Count = 0
     retried_total: _Count = 0
     throttled_total: _Count = 0
+    problem: str = ""
+    """Why the instance has failed, and when its hub starts again; '' for one that runs or stopped in order."""
 
 
 class ConsumerStats(InstanceFigures, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from consumer.mapping.paths import Path
 from consumer.mapping.steps.paths import places, read_path, read_single_path
 from consumer.model import Event
+from tidemark.foundation.errors import SettingsError
 
 Apply = Callable[[Any, Event], Any]
 Settings = Mapping[str, str]
@@ -33,7 +34,7 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True):
 def read_all(option: str, read: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
     try:
         return [read(value) for value in values]
-    except ValueError as error:
+    except (ValueError, SettingsError) as error:
         raise OptionError(option, str(error)) from None
 
 

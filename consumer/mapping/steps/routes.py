@@ -7,22 +7,28 @@ tombstone: only routes with `delete_when_empty` take it, as a delete.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import Meta, Struct, structs
 
+from consumer.mapping.operations import OperationRule, parse_patch, patch_steps
+from consumer.mapping.preparing import MapDocuments
 from consumer.mapping.steps.chain import Document, Step, run_steps
 from consumer.mapping.steps.expression import Condition, Term, value_term
 from consumer.mapping.steps.options import Name, OptionError, Options, Settings, read_all, read_paths
 from consumer.mapping.steps.paths import WrongTypeError, kind, path_text, value_text
 from consumer.mapping.steps.table import Problems, read_steps
-from consumer.model import Dropped, Event, Mapped, Operation, PatchStep, Rejection, Write
+from consumer.model import Dropped, Event, Mapped, Operation, Rejection, Write
+from tidemark.foundation.errors import SettingsError
 
 REASONS = {
     "step": "a step met a value of a wrong type",
-    "route": "a route met a value of a wrong type: in `when`, `operation_from`, `id`, `ttl`, `version` or `patch`",
+    "route": "a route met a value of a wrong type: in `when`, `id`, `ttl` or `version`",
+    "operation": "`operation_from` finds no operation",
+    "patch": "a step of a patch finds no value",
     "no_route": "no route takes the document",
     "tombstone": "the event has no body, or its document is null, and no route with `delete_when_empty` takes it",
     "not_object": "JSON, but not an object",
@@ -33,34 +39,6 @@ ROUTE_BITS = 60
 """Documents of a second route into the same sink have their indexes from here on, so that ids made of positions differ."""
 
 Result = Write | Dropped | Rejection
-
-
-class PatchOptions(Options, frozen=True):
-    """One change of a patch: exactly one of `set`, `append`, `increment`, `remove` names the path in the stored document."""
-
-    set: Name | UnsetType = UNSET
-    append: Name | UnsetType = UNSET
-    increment: Name | UnsetType = UNSET
-    remove: Name | UnsetType = UNSET
-    source: Name | UnsetType = field(name="from", default=UNSET)
-    """Where the value comes from: a path in the document, or a value of the event such as `@enqueued_at`."""
-    value: Any = UNSET
-    """Instead of `from`: a constant."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        named = [name for name in _PATCHES if getattr(self, name) is not UNSET]
-        if len(named) != 1:
-            yield "", f"found {' and '.join(named) or 'no change'}; one of {', '.join(_PATCHES)} is accepted"
-        values = [self.source, self.value].count(UNSET)
-        if named == ["remove"] and values != 2:
-            yield "remove", "found a value beside it; none is accepted"
-        elif named != ["remove"] and values != 1:
-            yield "from", "found none or two values; one of from and value is accepted"
-        elif named == ["increment"] and self.value is not UNSET and not _is_number(self.value):
-            yield "value", f"found {self.value!r}; a number is accepted"
-
-
-_PATCHES = ("set", "append", "increment", "remove")
 
 
 class RouteOptions(Options, frozen=True):
@@ -76,14 +54,18 @@ class RouteOptions(Options, frozen=True):
     """Instead of `to`: the document is dropped, and counted by this reason."""
     operation: Operation | None = None
     operation_from: Name | None = None
-    """The operation stands at a path, or in a value of the event such as `@property('op')`."""
+    """The operation stands at a path, or in the application property x as `@property('x')`."""
     operations: Mapping[str, Operation] = {}
-    """Which value of `operation_from` means which operation; without it the values are names of operations."""
+    """Which value of `operation_from` means which operation, without regard to case; without it the values are names of
+    operations."""
     delete_when_empty: bool = False
     id: Name | None = None
+    partition_key: tuple[Name, ...] = ()
+    """The values of the container's partition key, if they are not in the document: paths, or values of the event."""
     ttl: Annotated[int, Meta(ge=1)] | Name | None = None
     version: Name | None = None
-    patch: tuple[PatchOptions, ...] = ()
+    patch: tuple[Name, ...] = ()
+    """Steps such as `increment /total from /amount`; see docs/writing.md."""
     steps: tuple[dict[str, Any], ...] = ()
 
     def problems(self) -> Mapping[str, str]:
@@ -95,15 +77,8 @@ class RouteOptions(Options, frozen=True):
         if self.operations and self.operation_from is None:
             wrong["operations"] = "found without operation_from, whose values it explains"
         can_patch = Operation.PATCH in {self.operation, *self.operations.values()}
-        if can_patch and not self.patch:
-            wrong["patch"] = (
-                "is missing; the operation patch needs a list such as [{ increment = '/count', value = 1 }]"
-            )
         if self.patch and not can_patch and (self.operation_from is None or self.operations):
             wrong["patch"] = "found without the operation patch; operation = 'patch' is accepted beside it"
-        for position, change in enumerate(self.patch):
-            for key, text in change.problems():
-                wrong[f"patch[{position}].{key}".rstrip(".")] = text
         return wrong
 
 
@@ -131,10 +106,22 @@ class Route(Struct, frozen=True):
     also: bool
     drop: Dropped | None
     delete_when_empty: bool
-    operation: Callable[[Any, Event], Operation]
+    operation: Callable[[Any, Event], Operation | Rejection]
+    is_simple: bool
+    """Whether it is one that upserts documents as they are."""
     steps: tuple[Step, ...]
     values: Mapping[str, Callable[[Any, Event], Any]]
     """What is computed for a Write, by its field."""
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no document that is no tombstone gets behind it."""
+        return self.condition is None and not self.also
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it changes nothing: documents are written as they are."""
+        return self.takes_all and self.is_simple
 
     def takes(self, document: Any, event: Event) -> bool:
         """Raises WrongTypeError."""
@@ -147,6 +134,8 @@ class Route(Struct, frozen=True):
         if self.drop is not None:
             return [self.drop]
         operation = Operation.DELETE if document.value is None else self.operation(document.value, event)
+        if isinstance(operation, Rejection):
+            return [operation]
         return [self._result(each, operation, event) for each in run_steps(self.steps, document, event)]
 
     def _result(self, document: Document, operation: Operation, event: Event) -> Result:
@@ -161,12 +150,14 @@ class Route(Struct, frozen=True):
             return tombstone(f"{self.name} has no delete_when_empty")
         if value is not None and not isinstance(value, dict):
             return not_object(document)
-        given = {name: compute(value, event) for name, compute in self.values.items()}
+        given = {"patch": (), **{name: compute(value, event) for name, compute in self.values.items()}}
         if value is None:
             operation, given = Operation.DELETE, {**given, "patch": (), "ttl": None}
             given["id"] = given.get("id", event.partition_key)
         elif operation is not Operation.PATCH:
             given["patch"] = ()
+        if isinstance(given["patch"], Rejection):
+            return given["patch"]
         return Write(event, value, self.offset + document.index, self.sink, operation, **given)
 
 
@@ -181,7 +172,10 @@ def not_object(document: Document) -> Rejection:
 class Mapper:
     """What the documents of an event become: writes, drops and rejections, in order."""
 
-    def __init__(self, steps: Sequence[Step], routes: Sequence[Route]) -> None:
+    def __init__(
+        self, steps: Sequence[Step], routes: Sequence[Route], transform: MapDocuments | None = None
+    ) -> None:
+        self._transform = transform
         self._steps = steps
         self._routes = routes
         # Steps of a later route change the document, which the write of an earlier one still needs.
@@ -189,10 +183,28 @@ class Mapper:
 
     def __call__(self, event: Event, documents: Sequence[Any]) -> Mapped:
         results: list[Result] = []
-        for place, value in enumerate(documents):
-            for document in run_steps(self._steps, Document(place, value), event):
+        for given in self._given(event, documents):
+            if not isinstance(given, Document):
+                results.append(given)
+                continue
+            for document in run_steps(self._steps, given, event):
                 results += self._routed(document, event)
         return results
+
+    def after(self, transform: MapDocuments) -> Mapper:
+        """The same steps and routes for what the user's function returns. Writes that say more than their document go past them."""
+        return Mapper(self._steps, self._routes, transform)
+
+    def _given(self, event: Event, documents: Sequence[Any]) -> Iterator[Document | Result]:
+        if self._transform is None:
+            yield from (Document(place, value) for place, value in enumerate(documents))
+            return
+        results = self._transform(event, documents)
+        for result in [results] if isinstance(results, Dropped | Rejection) else results:
+            is_plain = isinstance(result, Write) and result == Write(event, result.document, result.index)
+            yield (
+                Document(result.index, result.document) if isinstance(result, Write) and is_plain else result
+            )
 
     def _routed(self, document: Document, event: Event) -> Iterator[Result]:
         value = document.value
@@ -232,10 +244,10 @@ def _shallow(value: Any) -> Any:
 
 
 def read_route(
-    options: RouteOptions, settings: Settings, *, name: str, sink: str, earlier: int
+    options: RouteOptions, settings: Settings, *, name: str, sink: str, earlier: int = 0, splits: int = 0
 ) -> tuple[Route | None, Problems]:
-    """The route, or what is wrong in it. `earlier` routes before it have the same sink."""
-    steps, problems = read_steps(options.steps, settings)
+    """The route, or what is wrong in it. `earlier` routes before it have the same sink; its hub has `splits` steps that split."""
+    steps, problems = read_steps(options.steps, settings, splits=splits)
     problems = [(f"steps{where}", text) for where, text in problems]
     try:
         [condition] = read_all("when", Condition, [options.when]) if options.when else [None]
@@ -248,6 +260,7 @@ def read_route(
             Dropped(options.drop) if options.drop else None,
             options.delete_when_empty,
             _operation(options),
+            structs.replace(options, to="", when=None) == RouteOptions(),
             tuple(steps),
             dict(_values(options)),
         )
@@ -261,25 +274,36 @@ def _term(option: str, text: str) -> Term:
     return term
 
 
-def _operation(options: RouteOptions) -> Callable[[Any, Event], Operation]:
+def _operation(options: RouteOptions) -> Callable[[Any, Event], Operation | Rejection]:
     standard = options.operation or Operation.UPSERT
     if options.operation_from is None:
         return lambda _document, _event: standard
-    where, term = options.operation_from, _term("operation_from", options.operation_from)
-    meanings = options.operations or {str(operation): operation for operation in Operation}
-    if not options.patch:
-        meanings = {value: meaning for value, meaning in meanings.items() if meaning is not Operation.PATCH}
+    where = options.operation_from
+    names = {value: str(operation) for value, operation in options.operations.items()} or None
+    rule: OperationRule = read_all(
+        "operation_from", lambda text: OperationRule.parse(text, names), [_rule(where)]
+    )[0]
 
-    def operation(document: Any, event: Event) -> Operation:
-        value = term(document, event)
-        if value is None and options.operation is not None:
-            return options.operation
-        found = meanings.get(value_text(value, where))
-        if found is None:
-            raise WrongTypeError(f"'{where}' is {str(value)[:60]!r}; accepted are {', '.join(meanings)}")
-        return found
+    def operation(document: Any, event: Event) -> Operation | Rejection:
+        found = rule.of(document, event)
+        if found is None and options.operation is None:
+            accepted = ", ".join(rule.table)
+            return Rejection(
+                "operation", f"'{where}' is missing; accepted: {accepted}, or `operation` for such documents"
+            )
+        return standard if found is None else found
 
     return operation
+
+
+def _rule(text: str) -> str:
+    """An `operation_from` as OperationRule reads it. Raises OptionError."""
+    if named := _PROPERTY.fullmatch(text):
+        return f"property:{named[1]}"
+    return text if text.startswith("property:") else path_text(read_paths("operation_from", [text])[0])
+
+
+_PROPERTY = re.compile(r"@property\(['\"]([^'\"]+)['\"]\)")
 
 
 def _values(options: RouteOptions) -> Iterator[tuple[str, Callable[[Any, Event], Any]]]:
@@ -292,14 +316,15 @@ def _values(options: RouteOptions) -> Iterator[tuple[str, Callable[[Any, Event],
         yield "ttl", _converted(options.ttl, _term("ttl", options.ttl), _ttl)
     if options.version is not None:
         yield "version", _converted(options.version, _term("version", options.version), _version)
+    if options.partition_key:
+        terms = [_term("partition_key", text) for text in options.partition_key]
+        yield "partition_key", lambda document, event: tuple(term(document, event) for term in terms)
     if options.patch:
-        changes = [_change(change, f"patch[{place}]") for place, change in enumerate(options.patch)]
-        yield (
-            "patch",
-            lambda document, event: (
-                () if document is None else tuple(change(document, event) for change in changes)
-            ),
-        )
+        try:
+            rules = parse_patch(options.patch)
+        except SettingsError as error:
+            raise OptionError("patch", str(error)) from None
+        yield "patch", lambda document, _event: () if document is None else patch_steps(rules, document)
 
 
 def _converted(where: str, term: Term, convert: Callable[[Any, str], Any]) -> Callable[[Any, Event], Any]:
@@ -326,21 +351,3 @@ def _version(value: Any, where: str) -> int | float | str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _change(options: PatchOptions, where: str) -> Callable[[Any, Event], PatchStep]:
-    [op] = [name for name in _PATCHES if getattr(options, name) is not UNSET]
-    path = path_text(read_paths(f"{where}.{op}", [getattr(options, op)])[0])
-    if isinstance(options.source, UnsetType):
-        step = PatchStep(op, path, None if options.value is UNSET else options.value)
-        return lambda _document, _event: step
-    source, term = options.source, _term(f"{where}.from", options.source)
-
-    def change(document: Any, event: Event) -> PatchStep:
-        value = term(document, event)
-        if value is None or (op == "increment" and not _is_number(value)):
-            expected = "a number" if op == "increment" else "a value"
-            raise WrongTypeError(f"'{source}' is {kind(value)}; {where} expects {expected}")
-        return PatchStep(op, path, value)
-
-    return change

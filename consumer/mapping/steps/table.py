@@ -43,8 +43,10 @@ Problems = list[tuple[str, str]]
 """Where each problem is, below the list of steps, such as `[1].hash`; and its text."""
 
 
-def read_steps(tables: Sequence[Mapping[str, Any]], settings: Settings) -> tuple[list[Step], Problems]:
-    """The steps of a list of tables, and all that is wrong in it: the wrong ones are left out."""
+def read_steps(
+    tables: Sequence[Mapping[str, Any]], settings: Settings, *, splits: int = 0
+) -> tuple[list[Step], Problems]:
+    """The steps of a list of tables, and all that is wrong in it: the wrong ones are left out. `splits` are before them."""
     steps: list[Step] = []
     problems: Problems = []
     for position, table in enumerate(tables):
@@ -60,7 +62,7 @@ def read_steps(tables: Sequence[Mapping[str, Any]], settings: Settings) -> tuple
             except OptionError as error:
                 wrong = {error.option: error.text}
         problems += [(f"[{position}].{option}".rstrip("."), text) for option, text in wrong.items()]
-    problems += _splits(tables)
+    problems += _too_many(splits + sum("split" in table for table in tables))
     return steps, problems
 
 
@@ -73,10 +75,9 @@ def _which(table: Mapping[str, Any], names: Sequence[str]) -> str:
     return f"found {found}, which is no step; {hint}"
 
 
-def _splits(tables: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    count = sum("split" in table for table in tables)
-    if count > MOST_SPLITS:
+def _too_many(splits: int) -> Iterator[tuple[str, str]]:
+    if splits > MOST_SPLITS:
         yield (
             "",
-            f"found {count} steps 'split'; {MOST_SPLITS} are accepted, in the hub and in a route together",
+            f"found {splits} steps 'split'; {MOST_SPLITS} are accepted, in the hub and in a route together",
         )

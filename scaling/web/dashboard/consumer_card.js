@@ -3,7 +3,7 @@
 const GONE_SHOWN = 5; // instances that stopped or went silent; more are counted only
 const LONG_WAIT = 60; // s an event may be tried before it is told
 
-const STATE_TONES = { alive: "good", paused: "warn", stopped: "hold", stale: "bad" };
+const STATE_TONES = { alive: "good", paused: "warn", stopped: "hold", failed: "bad", stale: "bad" };
 
 const percentText = (share) => (share === null ? UNKNOWN : `${numberText(Math.round(share * 1000) / 10)} %`);
 const isLive = (instance) => instance.state === "alive" || instance.state === "paused";

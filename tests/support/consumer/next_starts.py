@@ -14,6 +14,7 @@ import msgspec
 from consumer.config import ConsumerConfig
 from consumer.errors import PositionError
 from consumer.mapping.documents import MappingOptions
+from consumer.mapping.preparing import Preparation
 from consumer.model import Event, Origin, Outcome, PartitionState, WriteResult
 from consumer.options import BacklogLimits, PositionPolicy
 from consumer.running.hosted import HostedConsumer
@@ -313,6 +314,9 @@ class Trigger:
 
     def sink(self):
         return self.story.sink
+
+    def preparation(self, sink):
+        return Preparation(sink.prepare)
 
     def dead_letters(self):
         return self.story.dead_letters

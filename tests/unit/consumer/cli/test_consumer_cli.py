@@ -96,7 +96,7 @@ def parts():
 def tidemark(parts, monkeypatch):
     app = typer.Typer()
     mount(app)
-    monkeypatch.setattr(support, "open_parts", lambda root: parts)
+    monkeypatch.setattr(support, "open_parts", lambda root, _hub=None: parts)
 
     def run(*arguments, answer=None):
         return CliRunner().invoke(
@@ -285,7 +285,7 @@ def test_positions_of_a_hub_that_was_created_anew_since_the_export_are_refused(
 
 
 def test_an_error_is_one_line_and_exit_status_1(tidemark, monkeypatch):
-    def broken(root):
+    def broken(root, hub=None):
         raise SettingsError("EVENTHUB_NAME is not set")
 
     monkeypatch.setattr(support, "open_parts", broken)

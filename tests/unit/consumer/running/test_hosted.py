@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from consumer.config import ConsumerConfig
 from consumer.errors import BacklogError, FencedError
 from consumer.mapping.documents import MappingOptions
+from consumer.mapping.preparing import Preparation
 from consumer.model import Event, Outcome, WriteResult
 from consumer.options import BacklogLimits
 from consumer.running.hosted import HostedConsumer, share_of
@@ -75,6 +76,9 @@ class World:
 
     def sink(self):
         return self.memory
+
+    def preparation(self, sink):
+        return Preparation(sink.prepare)
 
     def dead_letters(self):
         return self.stored_letters

@@ -6,6 +6,7 @@ from sqlalchemy import text
 
 from consumer.config import ConsumerConfig, SinkKind
 from consumer.errors import PositionError
+from consumer.mapping.preparing import Preparation
 from consumer.model import Checkpoint, Claim, Origin, Write
 from consumer.options import OnDistrust, PositionPolicy
 from consumer.running.hosted import HostedConsumer
@@ -38,6 +39,9 @@ class Parts:
 
     def sink(self):
         return SqlTransactionalSink(self.database, SCOPE, events_target())
+
+    def preparation(self, sink):
+        return Preparation(sink.prepare)
 
     def checkpoints(self):
         return SqlCheckpointStore(self.database, SCOPE)

@@ -1,0 +1,82 @@
+"""The settings of docs/settings.md as keys of a hub's table: `start` is CONSUMER_START. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import date, datetime
+from typing import Any, get_type_hints
+
+from msgspec import Struct
+
+from consumer.config import ConsumerConfig, Found, read_settings
+
+CONNECTIONS = {"connection": "hub_connection", "storage_connection": "storage_connection"}
+"""Keys that name a setting with a connection, and the field of ConsumerConfig that each of them is."""
+
+_KEYS = {
+    "EVENTHUB_NAME": "hub",
+    "EVENTHUB_CONSUMERGROUP": "consumer_group",
+    "EVENTHUB_RATELIMIT": "rate",
+    "CONSUMER_FLEET_RATELIMIT": "fleet_rate",
+    "ALLOW_BACKLOG_OF": "backlog_of",
+    "ALLOW_BACKLOG_TO": "backlog_to",
+    "BLOB_CONTAINER": "checkpoint_container",
+}
+_ELSEWHERE = {
+    *("sink", "sql", "cosmos_database", "cosmos_container", "writing", "id_from", "meta"),  # a sink's table
+    *("name", "shutdown", "http_port", "telemetry", "shortcut"),  # the hub's header, or the process
+    *("decoder", "decode"),  # the key `decode`
+}
+"""Fields of ConsumerConfig that are no settings of a hub."""
+
+
+def keys_of_settings() -> dict[str, str]:
+    """The names of settings by the keys that a hub's table may have."""
+    return {key_of(name): name for name in ["CONSUMER_START", *_names(ConsumerConfig, _ELSEWHERE)]}
+
+
+def _names(kind: type[Struct], without: Collection[str] = ()) -> Iterator[str]:
+    """The names of settings in the fields of a Struct, and of those within it."""
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        if field in without:
+            continue
+        if metadata := getattr(hint, "__metadata__", ()):
+            yield metadata[0]
+        elif isinstance(hint, type) and issubclass(hint, Struct):
+            yield from _names(hint)
+
+
+def key_of(name: str) -> str:
+    return _KEYS.get(name, name.removeprefix("CONSUMER_").lower())
+
+
+def as_setting(value: Any) -> str:
+    """A value of the file as the text of a setting. Raises ValueError."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError(f"found {value!r}; a text, a number, true or false is accepted")
+
+
+def read_hub_settings(
+    own: Mapping[str, str], settings: Mapping[str, str]
+) -> tuple[Found, list[tuple[str, str]], list[str]]:
+    """What a hub's own settings say over the app settings; the problems of its own, by their keys; the other problems."""
+    base = {name: value for name, value in settings.items() if name not in _OF_ONE_HUB}
+    found = read_settings({**base, **own})
+    mine: list[tuple[str, str]] = []
+    others: list[str] = []
+    for problem in found.problems:
+        name, _, text = problem.partition(" ")
+        if name in own:
+            mine.append((key_of(name), text))
+        else:
+            others.append(problem)
+    return found, mine, others
+
+
+_OF_ONE_HUB = {"EVENTHUB_NAME", "CONSUMER_SINK"}
+"""App settings that would name the one hub and its sink; the file names them itself."""

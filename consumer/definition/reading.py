@@ -1,0 +1,326 @@
+"""Reads the consumer's file to a Definition, with every problem at once.
+
+Texts may have `%NAME%` for the app setting NAME. A text that looks like a secret is refused: connections and keys are named
+by their settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from consumer.config import ConsumerConfig
+from consumer.decoding.table import DecoderContext, build_decoder
+from consumer.definition.hub_settings import (
+    CONNECTIONS,
+    as_setting,
+    key_of,
+    keys_of_settings,
+    read_hub_settings,
+)
+from consumer.definition.model import Definition, HubDefinition, SinkDefinition
+from consumer.formats import OPTIONS, BodyOptions, DecoderName, JsonOptions
+from consumer.mapping.steps.routes import Mapper, Route, RouteOptions, read_route
+from consumer.mapping.steps.table import read_steps
+from consumer.model import Operation
+from consumer.sinks.types import find_sink_type, read_options
+from tidemark.foundation.azure.connections import event_hubs_endpoint
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.settings_reader import (
+    ConfigError,
+    Problem,
+    Reader,
+    Shared,
+    as_text,
+    locate,
+    one_of,
+    parse_params,
+)
+
+VERSION = 1
+
+_HUB = ("connection", "hub", "consumer_group", "decode", "steps", "routes", "rate", "storage_connection")
+
+
+def read_definition(text: str, settings: Mapping[str, str], *, name: str) -> Definition:
+    """The definition in a file's text; `name` is the file's in messages. Raises ConfigError."""
+    try:
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError([Problem(name, f"is no TOML: {error}")]) from None
+    shared = Shared(name, locate(text), settings)
+    definition = _File(Reader(tree, "", shared), shared, settings).read()
+    if shared.problems:
+        raise ConfigError(shared.problems)
+    return definition
+
+
+class _File:
+    """One reading of one file."""
+
+    def __init__(self, top: Reader, shared: Shared, settings: Mapping[str, str]) -> None:
+        self._top = top
+        self._shared = shared
+        self._settings = settings
+        self._doubts: list[str] = []
+        self._used: set[str] = set()
+        self._sinks: dict[str, SinkDefinition] = {}
+        self._names: tuple[str, ...] = ()
+
+    def read(self) -> Definition:
+        top = self._top
+        top.require("version", VERSION, _version)
+        rate = top.take("rate", None, _rate)
+        self._read_sinks(top.table("sinks"))
+        hubs = self._read_hubs(top.table("hubs"), rate)
+        top.finish()
+        for name in self._names:
+            if name not in self._used and hubs:
+                self._doubts.append(f"{self._shared.where(f'sinks.{name}')}: no route goes to this sink")
+        return Definition(tuple(hubs), rate, is_file=True, doubts=tuple(self._doubts))
+
+    # -- sinks
+
+    def _read_sinks(self, tables: Reader | None) -> None:
+        if tables is None:
+            self._top.problem("sinks", "is missing; a table [sinks.NAME] for each sink is accepted")
+            return
+        self._names = tables.names()
+        for name in self._names:
+            table = tables.table(name)
+            if table is not None:
+                self._read_sink(name, table)
+
+    def _read_sink(self, name: str, table: Reader) -> None:
+        kind_name = table.require("type", "", as_text)
+        options = table.options()
+        if not kind_name:
+            return
+        try:
+            kind = find_sink_type(kind_name)
+        except SettingsError as error:
+            table.problem("type", str(error))
+            return
+        try:
+            read = read_options(kind, options.values, table.path)
+        except SettingsError as error:
+            for line in str(error).splitlines():
+                table.problem("", line.removeprefix(f"{table.path}: "))
+            return
+        if not options.refused:
+            self._sinks[name] = SinkDefinition(name, kind_name, read)
+
+    # -- hubs
+
+    def _read_hubs(self, tables: Reader | None, rate: float | None) -> list[HubDefinition]:
+        if tables is None or not tables.names():
+            self._top.problem("hubs", "is missing; a table [hubs.NAME] for each hub is accepted")
+            return []
+        hubs = []
+        known = keys_of_settings()
+        for name in tables.names():
+            table = tables.table(name)
+            hub = None if table is None else self._read_hub(name, table, known, rate)
+            if hub is not None:
+                hubs.append(hub)
+        self._find_shared_groups(hubs)
+        return hubs
+
+    def _read_hub(
+        self, name: str, table: Reader, known: Mapping[str, str], rate: float | None
+    ) -> HubDefinition | None:
+        before = len(self._shared.problems)
+        connections = {
+            field: table.take(key, None, as_text) for key, field in CONNECTIONS.items() if table.has(key)
+        }
+        name_of_format, decode = self._read_decode(table.table("decode"))
+        steps, problems = read_steps(_tables(table, "steps"), self._settings)
+        self._tell(table, "steps", problems)
+        routes = self._read_routes(table, splits=sum(step.name.endswith(" split") for step in steps))
+        own = self._own_settings(name, table, known, common_rate=rate is not None)
+        config, settings = self._config(table, own, connections, common_rate=rate is not None)
+        if len(self._shared.problems) > before:
+            return None
+        sinks = tuple(
+            self._sinks[sink] for sink in dict.fromkeys(route.sink for route in routes) if sink in self._sinks
+        )
+        mapper = Mapper(steps, _of_one_sink(routes) if len(sinks) <= 1 else routes)
+        is_plain = not steps and len(routes) == 1 and routes[0].is_plain
+        return HubDefinition(
+            structs.replace(config, decoder=name_of_format, decode=decode),
+            settings,
+            sinks,
+            None if is_plain else mapper,
+            any(route.delete_when_empty for route in routes),
+        )
+
+    def _read_decode(self, table: Reader | None) -> tuple[DecoderName, BodyOptions]:
+        if table is None:
+            return DecoderName.JSON, JsonOptions()
+        name = DecoderName(table.take("format", "auto", one_of(DecoderName)))
+        given = table.options()
+        options, wrong = parse_params(OPTIONS[name], given.values, beside=("format",))
+        for key, text in wrong.items():
+            if key not in given.refused:
+                table.problem(key, text)
+        if options is None or wrong:
+            return DecoderName.JSON, JsonOptions()
+        try:
+            build_decoder(name, options, DecoderContext(self._settings))
+        except SettingsError as error:
+            table.problem("", str(error))
+        return name, options
+
+    def _own_settings(
+        self, name: str, table: Reader, known: Mapping[str, str], *, common_rate: bool
+    ) -> dict[str, str]:
+        """The settings that a hub's table has, by their names."""
+        own = {"CONSUMER_NAME": name}
+        if not table.has("hub"):
+            table.problem("hub", "is missing; the name of the event hub is accepted")
+        for key in table.names():
+            if key in known:
+                value = table.take(key, None, as_setting)
+                if value is not None:
+                    own[known[key]] = value
+            else:
+                near = difflib.get_close_matches(key, [*_HUB, *known], n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"accepted are {', '.join([*_HUB, *known])}"
+                table.problem(key, f"is not a setting here; {hint}")
+        for rate in ("EVENTHUB_RATELIMIT", "CONSUMER_FLEET_RATELIMIT"):
+            if common_rate and rate in own:
+                table.problem(key_of(rate), "found beside one rate for all hubs; one of them is accepted")
+        return own
+
+    def _config(
+        self,
+        table: Reader,
+        own: Mapping[str, str],
+        connections: Mapping[str, str | None],
+        *,
+        common_rate: bool,
+    ) -> tuple[ConsumerConfig, Mapping[str, str]]:
+        found, mine, others = read_hub_settings(own, self._settings)
+        for key, text in mine:
+            table.problem(key, text)
+        for text in others:
+            if not any(problem.text == text for problem in self._shared.problems):
+                self._shared.problems.append(Problem("app settings", text))
+        self._doubts += [doubt for doubt in found.config.doubts if doubt not in self._doubts]
+        config = structs.replace(
+            found.config, doubts=(), **{field: name for field, name in connections.items() if name}
+        )
+        if common_rate:
+            config = structs.replace(config, rate=None, fleet_rate=None)
+        try:
+            event_hubs_endpoint(self._settings, config.hub_connection)
+        except SettingsError as error:
+            table.problem("connection", str(error))
+        return config, {**self._settings, **own}
+
+    def _find_shared_groups(self, hubs: Sequence[HubDefinition]) -> None:
+        """Two consumers of one group would take each other's partitions."""
+        seen: dict[tuple[str, ...], str] = {}
+        for hub in hubs:
+            config = hub.config
+            namespace = event_hubs_endpoint(hub.settings, config.hub_connection).address
+            group = tuple(text.lower() for text in (namespace, config.hub, config.consumer_group))
+            if group in seen:
+                self._shared.problem(
+                    f"hubs.{hub.name}.consumer_group",
+                    f"hubs.{seen[group]} reads hub '{config.hub}' in group '{config.consumer_group}' too; a group of its"
+                    " own is accepted, as two consumers of one group take each other's partitions",
+                )
+            seen[group] = hub.name
+
+    # -- routes
+
+    def _read_routes(self, table: Reader, *, splits: int) -> list[Route]:
+        readers = table.tables("routes")
+        if not readers and len(self._names) != 1:
+            table.problem("routes", "is missing; it may be left out only if the file has one sink")
+            return []
+        routes: list[Route] = []
+        of_sink: dict[str, int] = {}
+        for position, reader in enumerate(readers or [Reader({}, f"{table.path}.routes", self._shared)]):
+            route = self._read_route(reader, f"routes[{position}]", of_sink, splits)
+            if route is not None:
+                self._doubt_of_unreachable(reader, route, routes)
+                routes.append(route)
+        return routes
+
+    def _read_route(self, reader: Reader, name: str, of_sink: dict[str, int], splits: int) -> Route | None:
+        given = reader.options()
+        options, wrong = parse_params(RouteOptions, given.values)
+        for key, text in wrong.items():
+            if key not in given.refused:
+                reader.problem(key, _with_operations(text))
+        sink = given.values.get("to") or ("" if given.values.get("drop") else self._only_sink())
+        if sink is None:
+            reader.problem("to", f"is missing; accepted: {', '.join(self._names) or 'a sink of the file'}")
+        elif sink and sink not in self._names:
+            near = difflib.get_close_matches(str(sink), self._names, n=1)
+            hint = (
+                f"did you mean '{near[0]}'?"
+                if near
+                else f"accepted: {', '.join(self._names) or 'none, for there are no sinks'}"
+            )
+            reader.problem("to", f"found {sink!r}, which is no sink of this file; {hint}")
+        if sink:
+            self._used.add(sink)
+        if options is None:  # what else is wrong is told at once
+            good = {key: value for key, value in given.values.items() if key not in wrong}
+            options = parse_params(RouteOptions, good)[0] or RouteOptions()
+        earlier = of_sink.get(sink or "", 0)
+        of_sink[sink or ""] = earlier + 1
+        route, problems = read_route(
+            options, self._settings, name=name, sink=sink or "", earlier=earlier, splits=splits
+        )
+        self._tell(reader, "", problems)
+        return route
+
+    def _only_sink(self) -> str | None:
+        return self._names[0] if len(self._names) == 1 else None
+
+    def _doubt_of_unreachable(self, reader: Reader, route: Route, earlier: Collection[Route]) -> None:
+        if route.delete_when_empty or not any(one.takes_all for one in earlier):
+            return
+        self._doubts.append(
+            f"{self._shared.where(reader.path)}: never reached, as a route before it takes all"
+        )
+
+    def _tell(self, table: Reader, key: str, problems: Sequence[tuple[str, str]]) -> None:
+        for where, text in problems:
+            table.problem(f"{key}{where}", text)
+
+
+def _with_operations(text: str) -> str:
+    return f"{text}; accepted are {', '.join(Operation)}" if "Invalid enum value" in text else text
+
+
+def _of_one_sink(routes: Sequence[Route]) -> list[Route]:
+    """Routes into the only sink of a hub, which has no name there."""
+    return [structs.replace(route, sink="") for route in routes]
+
+
+def _tables(table: Reader, key: str) -> list[Mapping[str, Any]]:
+    """A list of small tables, such as steps, with their app settings in place. Wrong ones are recorded as problems."""
+    return [dict(reader.options().values) for reader in table.tables(key)]
+
+
+def _version(value: Any) -> int:
+    if value != VERSION or isinstance(value, bool):
+        raise ValueError(f"found {value!r}; {VERSION} is accepted, the form of this release of Tidemark")
+    return VERSION
+
+
+def _rate(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(
+            f"found {value!r}; records per second from 0 (no limit) are accepted; fractions are fine"
+        )
+    return float(value) or None

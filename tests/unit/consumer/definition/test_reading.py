@@ -1,0 +1,188 @@
+"""The consumer's file is read whole, or every problem is told with its place."""
+
+import pytest
+
+from consumer.config import read_config
+from consumer.definition.hub_settings import keys_of_settings
+from consumer.definition.loading import find_hub, load_definition, only_hub
+from consumer.definition.reading import read_definition
+from consumer.formats import CsvOptions, DecoderName
+from consumer.mapping.steps.routes import Mapper
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.settings_reader import ConfigError
+
+SETTINGS = {
+    "EventHubConnection": "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
+    "Other__fullyQualifiedNamespace": "two.servicebus.windows.net",
+    "HASH_KEY": "k" * 16,
+    "CONTAINER": "from-a-setting",
+    "CONSUMER_FLUSH_AFTER": "3s",
+    "EVENTHUB_NAME": "of-the-settings",
+}
+SINK = '[sinks.documents]\ntype = "cosmos"\ndatabase = "db"\ncontainer = "c"\n'
+HUB = '[hubs.flights]\nhub = "flights"\n'
+
+
+def read(text, settings=SETTINGS):
+    return read_definition(f"version = 1\n{text}", settings, name="consumer.toml")
+
+
+def problems(text, settings=SETTINGS):
+    with pytest.raises(ConfigError) as error:
+        read(text, settings)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_a_hub_has_its_own_settings_over_those_of_the_app():
+    definition = read(
+        f"""
+        [hubs.flights]
+        connection = "Other"
+        hub = "flights"
+        start = 2026-11-21T08:00:00Z
+        checkpoint_every = "2s"
+        high_events = 1_000
+        coalesce = true
+        rate = 2.5
+        decode = {{ format = "csv", delimiter = ";" }}
+        steps = [{{ hash = ["/mail"], key = "HASH_KEY" }}]
+        [[hubs.flights.routes]]
+        to = "other"
+        [hubs.plain]
+        hub = "flights"
+        [[hubs.plain.routes]]
+        to = "documents"
+        {SINK}
+        [sinks.other]
+        type = "cosmos"
+        database = "db"
+        container = "%CONTAINER%"
+        """
+    )
+    flights, plain = definition.hubs
+
+    assert (flights.name, flights.config.hub, flights.config.hub_connection) == (
+        "flights",
+        "flights",
+        "Other",
+    )
+    assert flights.config.policy.start == 1795248000.0
+    assert (flights.config.limits.checkpoint_every, flights.config.limits.high_count) == (2.0, 1000)
+    assert (flights.config.batches.flush_after, flights.config.batches.coalesce) == (3.0, True)
+    assert (flights.config.rate, definition.rate) == (2.5, None)
+    assert (flights.config.decoder, flights.config.decode) == (DecoderName.CSV, CsvOptions(delimiter=";"))
+    assert isinstance(flights.mapper, Mapper)
+    assert [(sink.name, sink.options.container) for sink in flights.sinks] == [("other", "from-a-setting")]
+    assert plain.mapper is None
+    assert (plain.config.limits.checkpoint_every, plain.config.hub_connection) == (5.0, "EventHubConnection")
+    assert definition.doubts == ()
+
+
+def test_the_app_settings_alone_are_one_hub():
+    settings = {**SETTINGS, "COSMOS_DATABASE": "db", "COSMOS_CONTAINER": "c"}
+    definition = load_definition(settings)
+
+    assert [hub.config for hub in definition.hubs] == [read_config(settings)]
+    assert (definition.hubs[0].sinks, definition.hubs[0].mapper, definition.is_file) == ((), None, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["consumer.toml sinks: is missing; a table [sinks.NAME] for each sink is accepted", "consumer.toml hubs: is missing; a table [hubs.NAME] for each hub is accepted"]),
+        (f"{SINK}{HUB}strat = 'latest'", ["consumer.toml:8 hubs.flights.strat: is not a setting here; did you mean 'start'?"]),
+        (f"{SINK}{HUB}checkpoint_every = 'soon'\nhigh_events = 0", ["consumer.toml:9 hubs.flights.high_events: is '0'; accepted: a whole number from 1", "consumer.toml:8 hubs.flights.checkpoint_every: is 'soon'; accepted: seconds above 0, or a duration such as 5s, 10m, 1h"]),
+        (f"{SINK}{HUB}lease_expiry = 5", ["consumer.toml:8 hubs.flights.lease_expiry: is 5 s; accepted: at least twice CONSUMER_LEASE_INTERVAL, 10 s"]),
+        (f"{SINK}{HUB}flush_after = [1]", ["consumer.toml:8 hubs.flights.flush_after: found [1]; a text, a number, true or false is accepted"]),
+        (f"{SINK}{HUB}connection = 'Nope'", ["consumer.toml:8 hubs.flights.connection: no Event Hubs connection 'Nope': set Nope to a connection string, or, for identity, Nope__fullyQualifiedNamespace to <namespace>.servicebus.windows.net (optionally with Nope__credential=managedidentity and Nope__clientId)"]),
+        (f"{SINK}[hubs.flights]", ["consumer.toml:6 hubs.flights.hub: is missing; the name of the event hub is accepted"]),
+        (f"{SINK}{HUB}steps = 5", ["consumer.toml:8 hubs.flights.steps: found 5; a list of tables is accepted"]),
+        (f"{SINK}{HUB}steps = [{{ filtre = 'x' }}]", ["consumer.toml:8 hubs.flights.steps[0]: found filtre, which is no step; did you mean 'filter'?"]),
+        (f"{SINK}{HUB}decode = {{ format = 'jsn' }}", ["consumer.toml:8 hubs.flights.decode.format: found 'jsn'; accepted are json, auto, avro, avro_preamble, avro_single_object, avro_file, confluent, protobuf, cloudevents, csv, text, raw"]),
+        (f"{SINK}{HUB}decode = {{ format = 'csv', delimeter = ';' }}", ["consumer.toml:8 hubs.flights.decode.delimeter: is not an option here; did you mean 'delimiter'?"]),
+        (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = 'documnets'\noperation = 'remove'\nsteps = [{{ mask = '/a' }}]", [
+            "consumer.toml:10 hubs.flights.routes[0].operation: found 'remove': Invalid enum value 'remove'; accepted are upsert, create, replace, delete, patch",
+            "consumer.toml:9 hubs.flights.routes[0].to: found 'documnets', which is no sink of this file; did you mean 'documents'?",
+            "consumer.toml:11 hubs.flights.routes[0].steps[0].mask: found '/a': Expected `array`, got `str`",
+        ]),
+        (f"{SINK}{HUB}steps = [{{ split = '/' }}, {{ split = '/' }}]\n[[hubs.flights.routes]]\nsteps = [{{ split = '/' }}]", ["consumer.toml:10 hubs.flights.routes[0].steps: found 3 steps 'split'; 2 are accepted, in the hub and in a route together"]),
+        (f"rate = -1\n{SINK}{HUB}", ["consumer.toml:2 rate: found -1; records per second from 0 (no limit) are accepted; fractions are fine"]),
+        (f"rate = 5\n{SINK}{HUB}rate = 5", ["consumer.toml:9 hubs.flights.rate: found beside one rate for all hubs; one of them is accepted"]),
+        (f"{SINK}{HUB}[hubs.b]\nhub = 'FLIGHTS'", ["consumer.toml:8 hubs.b.consumer_group: hubs.flights reads hub 'FLIGHTS' in group '$Default' too; a group of its own is accepted, as two consumers of one group take each other's partitions"]),
+        (f"{HUB}[sinks.a]\ntype = 'cosmis'", ["consumer.toml:5 sinks.a.type: there is no type of sink 'cosmis'; accepted: "]),
+        (f"{HUB}[sinks.a]\ntype = 'cosmos'\ndatabase = 5\ncontaner = 'c'", ["consumer.toml:4 sinks.a: 'contaner' is no option of cosmos; did you mean 'container'?", "consumer.toml:4 sinks.a: 'database': Expected `str`, got `int`", "consumer.toml:4 sinks.a: 'container' is missing"]),
+        (f"{SINK}connection = 'AccountEndpoint=https://x.documents.azure.com:443/;AccountKey={'k' * 86}=='\n{HUB}", ["consumer.toml:6 sinks.documents.connection: looks like"]),
+        (f"{SINK}{HUB}{SINK.replace('documents', 'b')}", ["consumer.toml:6 hubs.flights.routes: is missing; it may be left out only if the file has one sink"]),
+        (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
+    ],
+    ids=range(21),
+)  # fmt: skip
+def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
+    found = problems(text)
+
+    assert len(found) == len(expected)
+    for one, wanted in zip(found, expected, strict=True):
+        assert one.startswith(wanted)
+
+
+def test_what_is_no_toml_is_one_problem():
+    assert problems("x = ")[0].startswith("consumer.toml: is no TOML: ")
+
+
+def test_a_file_of_another_version_is_refused():
+    with pytest.raises(ConfigError, match="found 2; 1 is accepted"):
+        read_definition(f"version = 2\n{SINK}{HUB}", SETTINGS, name="f")
+
+
+def test_a_wrong_app_setting_is_told_once_by_its_name():
+    settings = {**SETTINGS, "CONSUMER_START": "yesterday"}
+    found = problems(f"{SINK}{HUB}[hubs.b]\nhub = 'b'", settings)
+
+    assert found == [
+        "app settings: CONSUMER_START is 'yesterday'; accepted: earliest, latest, or a time such as 2026-11-21T08:00:00Z"
+    ]
+
+
+def test_a_value_of_a_setting_is_not_shown():
+    secret = {**SETTINGS, "SECRET_RATE": "hunter2hunter2"}
+
+    assert "hunter2" not in "".join(problems(f"{SINK}{HUB}checkpoint_every = '%SECRET_RATE%'", secret))
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = 'documents'\n[[hubs.flights.routes]]\nto = 'documents'", "consumer.toml:10 hubs.flights.routes[1]: never reached, as a route before it takes all"),
+        (f"{SINK}{SINK.replace('documents', 'b')}{HUB}[[hubs.flights.routes]]\nto = 'documents'", "consumer.toml:6 sinks.b: no route goes to this sink"),
+    ],
+)  # fmt: skip
+def test_what_is_probably_a_mistake_is_a_doubt(text, doubt):
+    assert read(text).doubts == (doubt,)
+
+
+def test_the_keys_of_a_hub_are_the_settings_under_their_plain_names():
+    keys = keys_of_settings()
+
+    assert keys.items() >= {"start": "CONSUMER_START", "high_events": "CONSUMER_HIGH_EVENTS"}.items()
+    assert keys.keys().isdisjoint({"shutdown", "sink", "sql_url", "cosmos_database", "name", "http_port"})
+
+
+def test_a_file_that_is_missing_is_told_with_its_setting(tmp_path):
+    with pytest.raises(SettingsError, match=r"CONSUMER_FILE is '.*none.toml': the file cannot be read"):
+        load_definition({"CONSUMER_FILE": str(tmp_path / "none.toml")})
+
+
+def test_a_hub_is_named_where_the_file_has_several():
+    definition = read(f"rate = 5\n{SINK}{HUB}[hubs.b]\nhub = 'b'")
+
+    assert find_hub(definition, "b").config.hub == "b"
+    with pytest.raises(SettingsError, match="--hub: is missing; the file has the hubs flights, b"):
+        find_hub(definition, None)
+    with pytest.raises(SettingsError, match="found 'c'; accepted: flights, b"):
+        find_hub(definition, "c")
+
+
+def test_processes_of_one_hub_each_share_the_rate_of_all():
+    definition = read(f"rate = 5\n{SINK}{HUB}[hubs.b]\nhub = 'b'")
+
+    assert sum(only_hub(definition, name).rate for name in ("flights", "b")) == 5
