@@ -24,7 +24,7 @@ PARTS = {
 """The extra of each part, and the module whose `mount` adds its commands."""
 
 PANELS = {
-    "Begin": ("discover", "import", "lint", "schema", "doctor"),
+    "Begin": ("init", "discover", "import", "lint", "schema", "doctor"),
     "See what was decided": ("status", "log", "shadow", "replay"),
     "Change what is decided": ("order", "notify"),
     "Move events": ("consume", "consumer", "checkpoints", "dead-letters", "publish", "send"),

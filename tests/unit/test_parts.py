@@ -211,7 +211,13 @@ def test_the_library_puts_tidemark_into_site_packages_and_nothing_else(wheels):
     library, program = map(contents, wheels)
 
     assert {name.partition("/")[0] for name in library} == {"tidemark"}
-    assert {name.split("/")[1] for name in library} == {"__init__.py", "py.typed", "foundation", "publisher"}
+    assert {name.split("/")[1] for name in library} == {
+        "__init__.py",
+        "consuming.py",
+        "py.typed",
+        "foundation",
+        "publisher",
+    }
     assert {name.partition("/")[0] for name in program} == {"consumer", "scaling", "spark_jobs", "tidemark"}
     assert library & program == set()
 

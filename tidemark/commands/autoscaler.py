@@ -32,6 +32,7 @@ from tidemark.commands.access.calls import show as show_calls
 from tidemark.commands.access.protocol import Access, newest
 from tidemark.commands.access.where import Root, Where, as_text, fail, run_at, run_here, settings_of
 from tidemark.commands.discover.command import app as discover_app
+from tidemark.commands.discover.initial import app as init_app
 from tidemark.commands.history.command import app as history_app
 from tidemark.commands.importing.command import app as import_app
 from tidemark.commands.orders import By, notify, orders
@@ -58,7 +59,7 @@ Calls = Annotated[
 
 def mount(whole: typer.Typer) -> None:
     """Adds the autoscaler's commands to those of other parts."""
-    for commands in (app, doctor_app, history_app, discover_app, import_app):
+    for commands in (app, doctor_app, history_app, init_app, discover_app, import_app):
         whole.add_typer(commands)
 
 

@@ -69,7 +69,7 @@ def discover_command(
         for line in not_read(resources.unread):
             errors.print(f"[yellow]not read:[/] {escape(one_line(without_secrets(line)))}", soft_wrap=True)
         made = written(resources, settings)
-        _keep(out, made, settings_file)
+        keep(out, made, settings_file)
     except (ValueError, OSError, SettingsError) as error:
         fail(str(error))
     except AzureError as error:
@@ -94,7 +94,7 @@ async def _read(settings: Mapping[str, str], subscription: str) -> Discovery:
         return await SubscriptionReader(client, subscription).read()
 
 
-def _keep(out: Path, made: Written, settings_file: Path | None) -> None:
+def keep(out: Path, made: Written, settings_file: Path | None) -> None:
     """The file, and before it the settings that it names: a file without them would not pass."""
     if settings_file is not None and made.settings:
         local_settings(settings_file)  # raises for another form

@@ -47,10 +47,13 @@ class FoundSource(Struct, frozen=True):
 
 
 class Discovery(Struct, frozen=True):
-    """`left_out` is what cannot be scaled, and `unread` what could not be looked at, each with the reason."""
+    """`left_out` is what cannot be scaled, and `unread` what could not be looked at, each with the reason. `command` is the one that
+    found or was told it.
+    """
 
     subscription: str
     targets: tuple[FoundTarget, ...] = ()
     sources: tuple[FoundSource, ...] = ()
     left_out: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    command: str = "discover"

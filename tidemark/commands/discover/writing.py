@@ -130,7 +130,7 @@ def written(resources: Discovery, settings: Mapping[str, str]) -> Written:
 
 
 def _head(resources: Discovery, backlogs: int, needed: Mapping[str, str]) -> Iterator[str]:
-    yield f"# A first tidemark.toml, written by `tidemark discover` for subscription {one_line(resources.subscription)}."
+    yield f"# A first tidemark.toml, written by `tidemark {resources.command}` for subscription {one_line(resources.subscription)}."
     yield f"# It has {count_text(len(resources.targets), 'target')}, and as backlogs {count_text(backlogs, 'queue')} to choose from."
     yield "# Nothing is changed: every target is in dry-run. Look at each line that says `guess`, see in the log what would be"
     yield "# decided, and take `dry_run` away, one target at a time. Every setting is explained in docs/policies.md."
