@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.dates
+import numpy as np
 
 mpl.use("Agg")
 
@@ -112,8 +113,43 @@ def mark(axes: Axes, at: Any, text: str, *, color: str, linewidth: float, fontsi
     axes.annotate(text, (at, 1.0), xycoords=place, va="top", color=color, fontsize=fontsize)
 
 
+FEW = 12
+"""Points of a line that are drawn as points, too. Chosen: of so many each can be told apart, and one alone makes no line."""
+
+LEAST_BARS = 8
+"""Bars for which a plot has room at least: one alone would fill it."""
+
+ALONE = 0.5 / 24
+"""Days that an axis shows on either side of a single time: matplotlib would show four years."""
+
+
+def show_few_points(figure: Figure) -> None:
+    """Draws the points of lines that have few or that stand alone in gaps, fits the axis of a single time to it, and keeps one bar
+    from filling the plot.
+    """
+    for axes in figure.axes:
+        for line in axes.lines:
+            if line.get_transform() != axes.transData or line.get_marker() != "None":
+                continue  # a line across the plot, or one with points already
+            known = np.isfinite(np.asarray(line.get_ydata(), dtype=float))
+            alone = known & ~np.roll(known, 1) & ~np.roll(known, -1)
+            if 0 < known.sum() <= FEW:
+                line.set(marker="o", markersize=4)
+            elif alone.any():
+                line.set(marker="o", markersize=3, markevery=np.flatnonzero(alone).tolist())
+        low, high = axes.dataLim.intervalx
+        if low == high and isinstance(axes.xaxis.get_major_formatter(), mpl.dates.ConciseDateFormatter):
+            axes.set_xlim(low - ALONE, high + ALONE)
+        for bars in (each for each in axes.containers if getattr(each, "orientation", "") == "vertical"):
+            lefts, width = [bar.get_x() for bar in bars], bars[0].get_width()
+            spare = LEAST_BARS * width - (max(lefts) + width - min(lefts))
+            if spare > 0:
+                axes.set_xlim(min(lefts) - spare / 2, max(lefts) + width + spare / 2)
+
+
 def drawn(figure: Figure) -> tuple[str, bytes]:
     """The figure as SVG and as PNG on white; closes it."""
+    show_few_points(figure)
     vector, picture = io.StringIO(), io.BytesIO()
     figure.savefig(vector, format="svg", metadata={"Date": None})
     figure.savefig(picture, format="png", dpi=144, facecolor="white")

@@ -1,7 +1,9 @@
 """The report page and the plots, without Spark."""
 
+import math
 import re
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
@@ -142,3 +144,44 @@ def test_the_next_command_stands_at_the_end_and_is_told_as_a_shell_takes_it(caps
     assert "to see &lt;more&gt;" in html
     assert capsys.readouterr().out == "next: tidemark runs 'my folder' 3  (to see <more>)\n"
     assert "Next" not in Report("A page").html()
+
+
+AT = datetime(2026, 11, 27, 8, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn_as_points"),
+    [
+        ([5.0], "all"),
+        ([1.0, 2.0], "all"),
+        ([math.nan], None),
+        ([float(n) for n in range(40)], None),
+        ([math.nan if n in {10, 12} else float(n) for n in range(40)], [11]),
+    ],
+)
+def test_points_that_make_no_line_are_drawn_as_points(values, drawn_as_points):
+    figure, (axes,) = plots.new_figure()
+    (line,) = axes.plot([AT + timedelta(minutes=n) for n in range(len(values))], values)
+    across = axes.axvline(AT)
+
+    plots.show_few_points(figure)
+
+    assert across.get_marker() == "None"
+    assert (line.get_marker() == "o") is (drawn_as_points is not None)
+    assert line.get_markevery() == (drawn_as_points if isinstance(drawn_as_points, list) else None)
+    plots.drawn(figure)
+
+
+def test_the_axis_of_one_time_is_an_hour_and_one_bar_does_not_fill_the_plot():
+    figure, (one, bars) = plots.new_figure(2)
+    one.plot([AT], [5.0])
+    plots.time_axis(one)
+    bars.bar([AT], [3.0], width=1.0)
+
+    plots.show_few_points(figure)
+
+    low, high = one.get_xlim()
+    assert high - low == pytest.approx(1 / 24)
+    low, high = bars.get_xlim()
+    assert high - low == pytest.approx(8.0)
+    plots.drawn(figure)
