@@ -111,8 +111,21 @@ class _File:
             for line in str(error).splitlines():
                 table.problem("", line.removeprefix(f"{table.path}: "))
             return
+        self._check_connection(table, getattr(read, "connection", None))
         if not options.refused:
             self._sinks[name] = SinkDefinition(name, kind_name, read)
+
+    def _check_connection(self, table: Reader, name: object) -> None:
+        """Tells of a connection without any setting, which would be found only when the sink is opened."""
+        if not isinstance(name, str) or any(
+            setting.partition("__")[0].casefold() == name.casefold() for setting in self._settings
+        ):
+            return
+        table.problem(
+            "connection",
+            f"no app setting is named {name}, nor {name}__accountEndpoint or the like; the name of a setting with a connection"
+            " is accepted",
+        )
 
     # -- hubs
 

@@ -43,6 +43,8 @@ OPEN = {
         "scaling.storage.decision_log",
         "scaling.storage.orders",
     },
+    # One lint for both files.
+    "tidemark.commands.autoscaler": {"consumer.cli.lint"},
     # One doctor for all that an app does.
     "scaling.doctor.examination": {"consumer.doctor", "consumer.doctor.checks"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,7 @@ from tidemark.foundation.http.deployed_options import Account, App
 from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
+from tidemark.foundation.version import install_hint
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -220,12 +222,16 @@ async def _promoted(access: Access, target: str | None, on: bool, by: str) -> st
 @app.command("lint")
 def lint_command(
     file: Annotated[
-        Path | None, typer.Argument(help="The file to check, in place of the app's tidemark.toml.")
+        Path | None,
+        typer.Argument(help="The file to check, in place of the app's tidemark.toml; or a consumer's file."),
     ] = None,
     root: Root = COMMAND_ROOT,
     json_: Json = False,
 ) -> None:
     """Checks tidemark.toml and shows the instance counts at which rules must flap. Exit status 1 on errors."""
+    if file is not None and _is_of_consumer(file):
+        _lint_consumer(file, root, json_=json_)
+        return
     if file is not None and root not in file.absolute().parents:  # its settings lie beside it
         root = file.absolute().parent
     settings = settings_of(root)
@@ -256,6 +262,21 @@ def lint_command(
         )
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
+
+
+def _is_of_consumer(file: Path) -> bool:
+    try:
+        return not {"hubs", "sinks"}.isdisjoint(tomllib.loads(file.read_text(encoding="utf-8-sig")))
+    except (OSError, ValueError, RecursionError):  # reported when it is read
+        return False
+
+
+def _lint_consumer(file: Path, root: Path, *, json_: bool) -> None:
+    try:
+        from consumer.cli.lint import lint_file  # noqa: PLC0415 - the consumer may not be installed
+    except ModuleNotFoundError as error:
+        fail(f"the consumer's part is not installed: '{error.name}' is missing; {install_hint('consumer')}")
+    lint_file(file, root, json_=json_)
 
 
 def _promotions(root: Path) -> list[Finding]:

@@ -15,6 +15,7 @@ SETTINGS = {
     "EventHubConnection": "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
     "Other__fullyQualifiedNamespace": "two.servicebus.windows.net",
     "HASH_KEY": "k" * 16,
+    "CosmosConnection__accountEndpoint": "https://x.documents.azure.com",
     "CONTAINER": "from-a-setting",
     "CONSUMER_FLUSH_AFTER": "3s",
     "EVENTHUB_NAME": "of-the-settings",
@@ -113,9 +114,10 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{HUB}[sinks.a]\ntype = 'cosmos'\ndatabase = 5\ncontaner = 'c'", ["consumer.toml:4 sinks.a: 'contaner' is no option of cosmos; did you mean 'container'?", "consumer.toml:4 sinks.a: 'database': Expected `str`, got `int`", "consumer.toml:4 sinks.a: 'container' is missing"]),
         (f"{SINK}connection = 'AccountEndpoint=https://x.documents.azure.com:443/;AccountKey={'k' * 86}=='\n{HUB}", ["consumer.toml:6 sinks.documents.connection: looks like"]),
         (f"{SINK}{HUB}{SINK.replace('documents', 'b')}", ["consumer.toml:6 hubs.flights.routes: is missing; it may be left out only if the file has one sink"]),
+        (f"{SINK}connection = 'Nope'\n{HUB}", ["consumer.toml:6 sinks.documents.connection: no app setting is named Nope, nor Nope__accountEndpoint or the like; the name of a setting with a connection is accepted"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(21),
+    ids=range(22),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)

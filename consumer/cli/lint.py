@@ -1,0 +1,62 @@
+"""`tidemark lint FILE` for the consumer's file: what its start would refuse, told before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from consumer.cli.support import Json, Root, console, fail, own_modules_of, plain
+from consumer.config import FILE
+from consumer.definition.loading import load_definition
+from consumer.definition.model import Definition
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
+from tidemark.foundation.errors import SettingsError, TidemarkError
+from tidemark.foundation.log.terminal import print_json
+from tidemark.foundation.wording import count_text
+
+ConsumerFile = Annotated[Path, typer.Argument(help="The consumer's file.")]
+
+
+def lint_file(file: Path, root: Path, *, json_: bool) -> None:
+    """Prints what is wrong in a consumer's file, or else its doubts. Exit status 1 for what a start would refuse."""
+    own_modules_of(root)
+    try:
+        definition = load_definition({**load_settings(root), FILE: str(file)})
+        _build(definition)
+    except TidemarkError as error:
+        if not json_:
+            fail(str(error))
+        print_json({"problems": [line.strip() for line in str(error).splitlines()], "doubts": []})
+        raise typer.Exit(1) from None
+    if json_:
+        print_json({"problems": [], "doubts": definition.doubts})
+        return
+    for doubt in definition.doubts:
+        console.print(f"[yellow]warning[/] {plain(doubt)}", soft_wrap=True)
+    hubs = count_text(len(definition.hubs), "hub")
+    sinks = count_text(len({sink.name for hub in definition.hubs for sink in hub.sinks}), "sink")
+    doubts = count_text(len(definition.doubts), "warning")
+    console.print(plain(f"{file}: {hubs} and {sinks} checked, {doubts}"), soft_wrap=True)
+
+
+def _build(definition: Definition) -> None:
+    """Builds what each hub needs, without a connection. Raises SettingsError that names all hubs with a problem."""
+    from consumer.running.assembly import Parts
+
+    problems = []
+    for hub in definition.hubs:
+        try:
+            parts = Parts(hub.config, hub.settings, hub)
+            parts.preparation(parts.sink())
+            parts.checkpoints(), parts.dead_letters()
+        except SettingsError as error:
+            problems.append(f"hubs.{hub.name}: {error}")
+    if problems:
+        raise SettingsError("\n".join(problems))
+
+
+def lint(file: ConsumerFile, root: Root = COMMAND_ROOT, json_: Json = False) -> None:
+    """Checks the consumer's file."""
+    lint_file(file, root, json_=json_)

@@ -1,0 +1,81 @@
+"""`tidemark lint FILE` tells what the consumer's start would refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidemark.__main__ import command_line
+
+FILE = """
+version = 1
+[hubs.flights]
+hub = "flights"
+[[hubs.flights.routes]]
+to = "documents"
+{route}
+[[hubs.flights.routes]]
+to = "documents"
+[sinks.documents]
+type = "cosmos"
+database = "db"
+container = "{container}"
+{sink}
+"""
+SETTINGS = {
+    "EventHubConnection": "Endpoint=sb://n.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
+    "CosmosConnection": "AccountEndpoint=https://x.documents.azure.com:443/;AccountKey=a2V5;",
+    "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+}
+
+
+@pytest.fixture
+def lint(tmp_path, monkeypatch):
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": SETTINGS}))
+
+    def run(*options, route="", container="c", sink="", parts=None):
+        text = FILE.format(route=route, container=container, sink=sink)
+        (tmp_path / "consumer.toml").write_text(text)
+        app = command_line(parts) if parts else command_line()
+        arguments = ["lint", str(tmp_path / "consumer.toml"), "--root", str(tmp_path), *options]
+        return CliRunner().invoke(app, arguments)
+
+    return run
+
+
+def test_a_file_in_order_is_told_with_its_warnings(lint):
+    result = lint()
+
+    assert result.exit_code == 0
+    assert "hubs.flights.routes[1]: never reached" in result.output.replace("\n", "")
+    assert "1 hub and 1 sink checked, 1 warning" in result.output
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ({"route": "wehn = 'a'"}, "routes[0].wehn: is not an option here; did you mean 'when'?"),
+        ({"sink": "guard = 'sometimes'"}, "sinks.documents"),
+        ({"sink": "connection = 'Nope'"}, "no app setting is named Nope"),
+    ],
+)
+def test_what_a_start_would_refuse_is_told_with_exit_status_1(lint, what, told):
+    result = lint(**what)
+
+    assert result.exit_code == 1
+    assert told in result.output.replace("\n", "")
+
+
+def test_json_has_problems_and_doubts_apart(lint):
+    assert len(json.loads(lint("--json").output)["doubts"]) == 1
+    assert len(json.loads(lint("--json", route="x = 1").output)["problems"]) == 2
+
+
+def test_the_consumer_alone_has_the_command_too(lint):
+    result = lint(parts={"consumer": "consumer.cli.commands"})
+
+    assert result.exit_code == 0
+    assert Path("consumer.toml").name in result.output
