@@ -31,7 +31,7 @@ File = Annotated[
     typer.Option(
         "--file",
         "-f",
-        help="Input: one message per line, or per row of a .csv (as JSON). - reads standard input.",
+        help="Input: one message per line, or per row of a .csv (as JSON; publish: also of .parquet and .avro). - reads standard input.",
     ),
 ]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to a batch.")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -30,7 +30,8 @@ _LAST_LINE_GREW = "the last of them has grown since"
 class InputLine(Struct, frozen=True):
     """`body` is the line without its end, `number` counts from 1, `end` is the offset of the next line in bytes.
 
-    `count` is the number of lines up to here that are not blank, `digest` that of the whole input up to here.
+    `count` is the number of lines up to here that are not blank, `digest` that of the whole input up to here. Of a file of rows,
+    `row` is what was read, and of a captured event `captured` are its partition key, application and system properties.
     """
 
     body: bytes
@@ -38,6 +39,8 @@ class InputLine(Struct, frozen=True):
     end: int
     count: int
     digest: str | None = None
+    row: Any = None
+    captured: tuple[str | None, Mapping[str, Any], Mapping[str, Any]] | None = None
 
 
 class Bookmark(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,6 +141,11 @@ class PublishedInput:
     @property
     def digest(self) -> str | None:
         return self._hash.hexdigest() if self._keeps_digest else None
+
+    @property
+    def position(self) -> int:
+        """How many bytes were read, for the progress."""
+        return self.offset
 
     @property
     def is_within_line(self) -> bool:

@@ -20,6 +20,9 @@ from tidemark.publisher.cli.command import console
 from tidemark.publisher.cli.csv_rows import CsvFormat
 from tidemark.publisher.cli.given_options import GivenOptions, only_given
 from tidemark.publisher.cli.input_lines import ANOTHER_STATE
+from tidemark.publisher.cli.rows.containers import AVRO, format_of
+from tidemark.publisher.cli.rows.encoding import CloudEvents, RowEncoding
+from tidemark.publisher.cli.rows.registry import RegistryOptions, find_encoder
 from tidemark.publisher.cli.text.event_fields import EventFields
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 from tidemark.publisher.event_hubs.batching import BufferLimits
@@ -61,6 +64,23 @@ class Options:
     ] = None
     id_field: Annotated[str | None, "Field of the JSON lines or CSV rows with the message id."] = None
     content_type: Annotated[str | None, "Content type of every event, such as application/json."] = None
+    schema_registry: Annotated[
+        str | None,
+        "App setting of a schema registry connection, such as SchemaRegistry: each row becomes Avro with the id of its schema.",
+    ] = None
+    schema_group: Annotated[str | None, "Group of the schema in the registry."] = None
+    schema: Annotated[Path | None, "Avro schema of the rows. Default: that of an Avro file."] = None
+    schema_name: Annotated[str | None, "Name of the schema in the registry. Default: that of its record."] = (
+        None
+    )
+    register_schema: Annotated[bool, "Add the schema to the registry, if it is not there."] = False
+    cloudevents: Annotated[str | None, "Publish CloudEvents: binary or structured."] = None
+    cloudevents_source: Annotated[str | None, "Attribute source of CloudEvents, a URI."] = None
+    cloudevents_type: Annotated[str | None, "Attribute type of CloudEvents."] = None
+    cloudevents_subject_field: Annotated[str | None, "Field with the attribute subject of CloudEvents."] = (
+        None
+    )
+    cloudevents_time_field: Annotated[str | None, "Field with the attribute time of CloudEvents."] = None
     delimiter: command.Delimiter = None
     encoding: command.Encoding = None
     partition: Annotated[str | None, "Send all lines to this partition."] = None
@@ -135,6 +155,9 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         options.property or [], options.property_field or [], options.id_field, options.content_type
     )
     limits = BufferLimits(max_wait=options.max_wait, max_events=options.max_events)
+    rows = format_of(options.file.suffix)
+    with command.open_input(options.file) as source:
+        encoding = await _encoding(options, settings, source, rows)
     lines = LineOptions(
         options.partition_key,
         options.partition,
@@ -142,8 +165,10 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         saves=options.state is not None,
         name="standard input" if str(options.file) == "-" else str(options.file),
         csv=format_ if is_csv else None,
+        rows=rows,
+        encoding=encoding,
         fields=fields,
-        given=_compared_options(options),
+        given=_compared_options(options, encoding),
     )
     with command.open_input(options.file) as source, _show_counts(source, quiet=options.quiet) as on_progress:
         producer = _producer(options, settings)
@@ -153,7 +178,44 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         return await run.carry_out()
 
 
-def _compared_options(options: Options) -> GivenOptions:
+async def _encoding(
+    options: Options, settings: Mapping[str, str], source: BinaryIO, rows: str | None
+) -> RowEncoding:
+    """Raises PublishSettingsError for options that do not go together, and what asking the registry raises."""
+    avro = cloud_events = None
+    registry = RegistryOptions(
+        options.schema_registry or "",
+        options.schema_group,
+        options.schema,
+        options.schema_name,
+        options.register_schema,
+    )
+    if options.schema_registry is not None:
+        avro = await find_encoder(registry, settings, source, is_avro=rows == AVRO)
+    elif registry != RegistryOptions(""):
+        raise PublishSettingsError(
+            "--schema-group, --schema, --schema-name and --register-schema need --schema-registry, the app setting of the registry"
+        )
+    source_, type_ = options.cloudevents_source, options.cloudevents_type
+    if options.cloudevents is not None:
+        if source_ is None or type_ is None:
+            raise PublishSettingsError("--cloudevents needs --cloudevents-source and --cloudevents-type")
+        subject, time_ = options.cloudevents_subject_field, options.cloudevents_time_field
+        cloud_events = CloudEvents(
+            options.cloudevents,
+            source_,
+            type_,
+            f"{options.name}-{options.file.name}",
+            options.id_field,
+            subject,
+            time_,
+        )
+    elif source_ or type_ or options.cloudevents_subject_field or options.cloudevents_time_field:
+        raise PublishSettingsError("the options of CloudEvents need --cloudevents, binary or structured")
+    return RowEncoding(avro, cloud_events)
+
+
+def _compared_options(options: Options, encoding: RowEncoding) -> GivenOptions:
     """The options that decide where a line goes and what becomes of it; the saved state keeps them."""
     return only_given(
         {
@@ -163,6 +225,12 @@ def _compared_options(options: Options) -> GivenOptions:
             "--property-field": ", ".join(sorted(options.property_field or [])) or None,
             "--id-field": options.id_field,
             "--content-type": options.content_type,
+            "the schema": None if encoding.avro is None else encoding.avro.schema_id,
+            "--cloudevents": options.cloudevents,
+            "--cloudevents-source": options.cloudevents_source,
+            "--cloudevents-type": options.cloudevents_type,
+            "--cloudevents-subject-field": options.cloudevents_subject_field,
+            "--cloudevents-time-field": options.cloudevents_time_field,
             "--delimiter": options.delimiter,
             "--encoding": options.encoding,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from itertools import islice
@@ -16,6 +17,8 @@ from tidemark.publisher.cli import input_lines
 from tidemark.publisher.cli.csv_rows import CsvFormat
 from tidemark.publisher.cli.given_options import GivenOptions
 from tidemark.publisher.cli.input_lines import Bookmark, InputLine, read_bookmark
+from tidemark.publisher.cli.rows.containers import RowsInput
+from tidemark.publisher.cli.rows.encoding import RowEncoding
 from tidemark.publisher.cli.text.event_fields import EventFields
 from tidemark.publisher.errors import MessageTooLargeError, Outcome, PublishError, PublishSettingsError
 from tidemark.publisher.event_hubs.batch import Published, Unpublished
@@ -26,6 +29,7 @@ from tidemark.publisher.event_hubs.producer import IdempotentProducer
 from tidemark.publisher.model import Holder, SavedState
 
 _LINES_AT_ONCE = 500  # read in one turn of a thread; chosen: a turn takes some milliseconds
+_CAPTURED = ("content-type", "message-id", "correlation-id")  # of the system properties that Capture writes
 _BYTES_AT_ONCE = 4 * 1024 * 1024  # bounds the memory of a turn with long lines
 
 
@@ -33,7 +37,7 @@ class LineOptions(Struct, frozen=True):
     """`key` is the field of the partition key, `partition` the only partition; without both, lines go round robin.
 
     `rate` is in lines per second. `saves`: the producer has a state store. `name` is that of the input; with `csv` its rows are
-    the lines. `fields` go with each event. `given` are the options that must equal those of the saved state.
+    the lines, and so are those of the format `rows`. `encoding` makes the body. `fields` go with each event. `given` are the options that must equal those of the saved state.
     """
 
     key: str | None = None
@@ -42,6 +46,8 @@ class LineOptions(Struct, frozen=True):
     saves: bool = False
     name: str = "the input"
     csv: CsvFormat | None = None
+    rows: str | None = None
+    encoding: RowEncoding = RowEncoding()
     fields: EventFields = EventFields()
     given: GivenOptions | None = None
 
@@ -76,7 +82,11 @@ class PublishingRun:
 
     def __post_init__(self, file: BinaryIO, limits: BufferLimits | None) -> None:
         options = self._options
-        self._source = input_lines.PublishedInput(file, options.name, keeps_digest=options.saves)
+        self._source: input_lines.PublishedInput | RowsInput
+        if options.rows is None:
+            self._source = input_lines.PublishedInput(file, options.name, keeps_digest=options.saves)
+        else:
+            self._source = RowsInput(file, options.name, options.rows)
         self._progress = Progress()
         self._failure: PublishError | None = None
         self._starts: dict[str, Bookmark] = {}
@@ -114,6 +124,8 @@ class PublishingRun:
         return self._progress
 
     def _read(self, start: Bookmark) -> Iterator[InputLine]:
+        if isinstance(self._source, RowsInput):
+            return self._source.rows_after(start)
         if self._options.csv is None:
             return input_lines.read_lines(self._source, start)
         return input_lines.read_csv(self._source, start, self._options.csv)
@@ -174,29 +186,49 @@ class PublishingRun:
         for line in lines:
             if self._failure is not None:
                 raise self._failure
-            self._progress.offset = line.end
-            id_ = self._partition(line)
+            self._progress.offset = self._source.position
+            with self._naming_input(line):
+                id_ = self._partition(line)
             if line.number <= self._starts[id_].line:  # it may have got its line end since
                 self._progress.before += 1
                 continue
             await self._pace()
-            event = self._event(line)
+            with self._naming_input(line):
+                event = self._event(line)
             try:
                 await self._buffered.enqueue(event, partition_id=id_, bookmark=self._bookmark(id_, line))
             except MessageTooLargeError as error:
                 raise MessageTooLargeError(f"line {line.number} is too large: {error}") from None
         self.on_progress(self._progress)
 
+    @contextlib.contextmanager
+    def _naming_input(self, line: InputLine) -> Iterator[None]:
+        """Errors of a row of a file of rows name the file; those of lines name the line as ever."""
+        try:
+            yield
+        except PublishSettingsError as error:
+            if self._options.rows is None:
+                raise
+            words = str(error).removeprefix(f"line {line.number} ").removeprefix(f"row {line.number} ")
+            raise PublishSettingsError(f"{self._options.name}, row {line.number}: it {words}") from None
+
     def _event(self, line: InputLine) -> EventData:
-        event = EventData(line.body)
         fields = self._options.fields
-        properties, message_id = fields.read(line.body, line.number)
+        _, captured, system = line.captured or (None, {}, {})
+        encoded = self._options.encoding.encode(line, fields.content_type)
+        event = EventData(encoded.body)
+        read, message_id = fields.read(line.body, line.number)
+        properties: dict[Any, Any] = {**captured, **encoded.properties, **read}
         if properties:
             event.properties = {name: _as_amqp(value) for name, value in properties.items()}
+        for name in _CAPTURED:
+            if isinstance(value := system.get(name), str):
+                setattr(event, name.replace("-", "_"), value)
         if message_id is not None:
             event.message_id = message_id
-        if fields.content_type is not None:
-            event.content_type = fields.content_type
+        content_type = encoded.content_type or fields.content_type
+        if content_type is not None:
+            event.content_type = content_type
         return event
 
     def _bookmark(self, id_: str, line: InputLine) -> str:
@@ -227,6 +259,8 @@ class PublishingRun:
         if self._options.key is not None:
             floored = line.number <= self._floored
             return partition_of_key(input_lines.key_of(line, self._options.key), self._ids, floored=floored)
+        if line.captured is not None and line.captured[0] is not None:
+            return partition_of_key(line.captured[0], self._ids)
         return self._ids[line.number % len(self._ids)]
 
     async def _pace(self) -> None:
