@@ -46,7 +46,7 @@ MOST_REFERENCES = 50
 
 _IDENTITY = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER")
 
-_RETRIES = {"retry_total": 2, "retry_backoff_factor": 0.5}
+_RETRIES = {"retry_total": 1, "retry_backoff_factor": 0.2}
 """Whoever loads tries again."""
 
 Into = Callable[[str, Definition | None], None]
