@@ -147,12 +147,16 @@ class Lookup(Protocol):
 
 
 class Format:
-    """Base of what reads one format. `decode` gets an event whose body is unpacked and not empty, and may raise anything: that
-    rejects the event.
+    """Base of what reads one format. `decode` gets an event that has a document, with its body unpacked, and may raise anything:
+    that rejects the event.
     """
 
     schemas: Lookup | None = None
     """What `schema_of` may need."""
+
+    def has_document(self, event: Event) -> bool:
+        """False for a tombstone: an event without a body."""
+        return bool(event.body)
 
     def shows_packing(self, event: Event) -> bool:
         """Whether a body that begins as gzip or zstd does can only be that."""

@@ -53,6 +53,9 @@ class CloudEventsFormat(Format):
         self._avro = avro
         self.schemas = avro.schemas
 
+    def has_document(self, event: Event) -> bool:
+        return bool(event.body or attributes_of(event.properties))
+
     def shows_packing(self, event: Event) -> bool:
         return not content_type_of(event).startswith("avro/")
 

@@ -87,6 +87,8 @@ class Guarded(Decoder):
         if event.unreadable is not None:
             return Rejection("unreadable", event.unreadable)
         try:
+            if not self.reading.has_document(event):
+                return [None]  # the sink decides what that is: a delete, or a dead letter
             documents = self.reading.decode(self._unpacked(event))
         except MemoryError:  # the machine's fault, not the event's
             raise
@@ -110,7 +112,7 @@ class Guarded(Decoder):
         await cast("Schemas", self.reading.schemas).load(ids, deadline=deadline)
 
     def _schema_of(self, event: Event) -> str:
-        if event.unreadable is not None:
+        if event.unreadable is not None or not event.body:
             return ""
         try:
             return self.reading.schema_of(self._unpacked(event))

@@ -43,6 +43,26 @@ class Replay:
 
         An event with several records is written when all of them are; each replay writes all of them.
         """
+        late = await self._without_schema(dead_letters, deadline)
+        ready = [each for each, why in zip(dead_letters, late, strict=True) if not why]
+        written = iter(await self._write_ready(ready, deadline))
+        return [WriteResult(Outcome.RETRY, reason=why) if why else next(written) for why in late]
+
+    async def _without_schema(self, dead_letters: Sequence[DeadLetter], deadline: float) -> list[str]:
+        """For each dead letter why its schema could not be fetched; '' where it was, or none is needed."""
+        decoder = self._preparation.decoder
+        events = [dead_letter.event for dead_letter in dead_letters]
+        if decoder is None or not (ids := decoder.missing(events)):
+            return [""] * len(events)
+        try:
+            await decoder.load(ids, deadline=deadline)
+        except UnavailableError as error:
+            return [str(error) if decoder.missing([event]) else "" for event in events]
+        return [""] * len(events)
+
+    async def _write_ready(
+        self, dead_letters: Sequence[DeadLetter], deadline: float
+    ) -> Sequence[WriteResult]:
         prepared = [self._preparation.records([dead_letter.event]) for dead_letter in dead_letters]
         together = isinstance(self._sink, ReplayingSink)
         units: list[list[Record]] = []
