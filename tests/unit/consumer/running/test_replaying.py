@@ -4,6 +4,11 @@ import asyncio
 
 import pytest
 
+from consumer.decoding.avro import SchemaFormat, avro_reader, by_content_type
+from consumer.decoding.json_body import JsonFormat
+from consumer.decoding.schemas import Schemas
+from consumer.decoding.table import AutoFormat, Guarded
+from consumer.formats import AutoOptions, Integers
 from consumer.mapping.preparing import Preparation
 from consumer.model import (
     DeadLetter,
@@ -17,6 +22,7 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.running.replaying import Replay
+from tests.support.consumer.decoding import ID, MemoryRegistry, event, zigzag
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 THROTTLED = WriteResult(Outcome.RETRY, 429, retry_after=0.0)
@@ -127,3 +133,29 @@ async def test_a_rejected_record_does_not_hold_the_next_of_its_key():
     sink = Scripted({"a": [WriteResult(Outcome.REJECT, 400)]})
 
     assert [result.outcome for result in await replayed(sink, "a", "a")] == ["reject", "written"]
+
+
+async def test_a_dead_letter_whose_schema_cannot_be_fetched_remains_and_the_others_are_written():
+    sink = Scripted({})
+    registry = MemoryRegistry({ID: '{"type":"record","name":"R","fields":[{"name":"key","type":"string"}]}'})
+    schemas = Schemas(registry, avro_reader(Integers.SAFE), lambda: 0.0)
+    decoder = Guarded(AutoFormat({}, SchemaFormat(by_content_type, schemas), JsonFormat()), AutoOptions())
+    replay = Replay(sink, Routes(), Preparation(sink.prepare, decoder=decoder))
+    events = [
+        event(zigzag(1) + b"a", f"avro/binary+{ID}"),
+        event(b'{"key":"b"}'),
+        event(b"{}", f"avro/binary+{'f' * 32}"),
+    ]
+    letters = [DeadLetter("h", "g", each, Rejection("r", ""), 1, 0.0) for each in events]
+
+    async def outcomes():
+        results = await replay.write(letters, deadline=asyncio.get_running_loop().time() + 5.0)
+        return [(result.outcome, result.reason) for result in results]
+
+    registry.down = True
+    late = (Outcome.RETRY, "the registry does not answer")
+    assert await outcomes() == [late, (Outcome.WRITTEN, ""), late]
+    registry.down = False
+    written, again, unknown = await outcomes()
+    assert written == again == (Outcome.WRITTEN, "")
+    assert (unknown[0], unknown[1].partition(":")[0]) == (Outcome.REJECT, "schema_unknown")
