@@ -7,21 +7,16 @@ refused, and after an unknown outcome the stored mark says what became of it. Th
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from consumer.errors import FencedError
-from consumer.model import NOTHING_SETTLED, Batch, Claim, Outcome, Record, Routes, Write, WriteResult
-from consumer.options import BatchLimits
+from consumer.model import NOTHING_SETTLED, Claim, Record
+from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
 
 log = logging.getLogger("tidemark.consumer")
-
-_WRITTEN = WriteResult(Outcome.WRITTEN)
 
 
 class MovedError(Exception):
@@ -39,129 +34,53 @@ class AppendLog(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class _Position:
-    """One partition under one claim. One append at a time changes it."""
-
-    claim: Claim
-    log: AppendLog | None = None
-    mark: int | None = None
-    """The mark that this claim last knew."""
-    tried: int | None = None
-    """The mark of the last append that was tried."""
-    open_from: int | None = None
-    """The first event of the first batch that is not written."""
-    running: asyncio.Task[None] | None = None
-
-
-class AppendingSink(ABC):
-    """The sinks of rows. A lane is a partition; records come in order, all records of an event in one batch.
-
-    Records at or below the mark are WRITTEN already. `write` raises FencedError when the mark was moved by another consumer,
-    and for a partition that is not attached. A batch that comes while an earlier one is not written gets RETRY, because the mark
-    would cover the earlier one.
-    """
-
-    transactional = False
-    ordered = True
-
-    def __init__(self, batches: BatchLimits) -> None:
-        self._routes = Routes(by_partition=True, batches=batches)
-        self._positions: dict[str, _Position] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+class AppendingSink(PartitionedSink):
+    """The sinks of rows. Records at or below the mark are WRITTEN already."""
 
     @abstractmethod
     async def load(self, claim: Claim) -> AppendLog:
         """The rows as they are stored now. Any exception means that they are unknown."""
 
-    @abstractmethod
-    async def open(self) -> Routes: ...
+    def writer(self, claim: Claim) -> Appender:
+        return Appender(claim, self.load)
 
-    @abstractmethod
-    def prepare(self, write: Write) -> Record: ...
 
-    async def routes(self) -> Routes:
-        return self._routes
+class Appender:
+    """A PartitionWriter."""
 
-    def attach(self, claim: Claim) -> None:
-        self._positions[claim.partition] = _Position(claim)
-
-    def detach(self, partition: str) -> None:
-        self._positions.pop(partition, None)
+    def __init__(self, claim: Claim, load: Callable[[Claim], Awaitable[AppendLog]]) -> None:
+        self._claim = claim
+        self._load_log = load
+        self._log: AppendLog | None = None
+        self._mark: int | None = None  # that this claim last knew
+        self._tried: int | None = None  # the mark of the last append that was tried
 
     async def aclose(self) -> None:
-        """Ends appends under way; their outcomes are unknown."""
-        for task in self._tasks:
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Nothing to close."""
 
-    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
-        if not batch.records:
-            return []
-        partition = batch.records[0].event.partition
-        position = self._positions.get(partition)
-        if position is None:
-            raise FencedError(f"partition {partition} is not attached to the sink: no claim, no writing")
-        if not await _ended(position.running, deadline):
-            return _again(batch, "the append before has not ended")
-        first = batch.records[0].event.sequence_number
-        if position.open_from is not None and position.open_from < first:
-            return _again(batch, f"the batch from {position.open_from} on is not written yet")
-        position.open_from = first
-        position.running = self._start(self._append(position, batch.records))
-        if not await _ended(position.running, deadline):
-            return _again(batch, "no answer by the deadline; the outcome is unknown")
-        try:
-            position.running.result()
-        except FencedError:
-            raise
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # whatever it is, the stored mark shows the outcome
-            return _again(batch, f"{type(error).__name__}: {error}")
-        position.open_from = None
-        return [_WRITTEN] * len(batch.records)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts an append, which goes on when its caller stops waiting."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, because the caller may have stopped waiting
-
-    async def _append(self, position: _Position, records: Sequence[Record]) -> None:
+    async def write(self, records: Sequence[Record]) -> Results:
         last = records[-1].event.sequence_number
-        if position.log is None:
-            await self._load(position)
-        stored = position.log
-        assert stored is not None
+        stored = self._log or await self._load()
         remaining = [record for record in records if record.event.sequence_number > stored.mark]
-        if not remaining:
-            return
-        position.tried, position.log = last, None
-        try:
-            await stored.append(remaining, last)
-        except MovedError:
-            await self._load(position)
-            if position.mark == last:  # ours: the answer of an attempt was lost, and its repetition refused
-                return
-            raise
-        position.log, position.mark = stored, last
+        if remaining:
+            self._tried, self._log = last, None  # until it is known what became of it
+            try:
+                await stored.append(remaining, last)
+            except MovedError:
+                await self._load()
+                if self._mark != last:  # otherwise it is ours: an answer was lost, and the repetition refused
+                    raise
+            else:
+                self._log, self._mark = stored, last
+        return [WRITTEN] * len(records)
 
-    async def _load(self, position: _Position) -> None:
+    async def _load(self) -> AppendLog:
         """Reads the mark. Raises FencedError if another consumer has moved it."""
-        claim, known = position.claim, position.mark
-        loaded = await self.load(claim)
+        claim, known = self._claim, self._mark
+        loaded = await self._load_log(claim)
         if known is None:
             _compare(claim, loaded.mark)
-        elif loaded.mark > known and loaded.mark != position.tried:
+        elif loaded.mark > known and loaded.mark != self._tried:
             raise FencedError(
                 f"partition {claim.partition}: event {loaded.mark} is stored, and this consumer has stored up to {known}"
             )
@@ -171,7 +90,8 @@ class AppendingSink(ABC):
                 " Later events are stored from here on",
                 *(claim.partition, known, _named(loaded.mark)),
             )
-        position.log, position.mark = loaded, loaded.mark
+        self._log, self._mark = loaded, loaded.mark
+        return loaded
 
 
 def _compare(claim: Claim, mark: int) -> None:
@@ -187,15 +107,3 @@ def _compare(claim: Claim, mark: int) -> None:
 
 def _named(mark: int) -> str:
     return "no event" if mark == NOTHING_SETTLED else f"event {mark}"
-
-
-async def _ended(running: asyncio.Task[None] | None, deadline: float) -> bool:
-    if running is None or running.done():
-        return True
-    left = deadline - asyncio.get_running_loop().time()
-    done, _ = await asyncio.wait([running], timeout=max(0.0, left))
-    return bool(done)
-
-
-def _again(batch: Batch, reason: str) -> Sequence[WriteResult]:
-    return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)

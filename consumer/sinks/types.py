@@ -26,10 +26,17 @@ GROUP = "tidemark.sinks"
 
 BUILT_IN = {
     "cosmos": "consumer.sinks.cosmos.options:COSMOS",
-    "delta": "consumer.sinks.lake.options:DELTA",
+    "delta": "consumer.sinks.lake.delta:DELTA",
+    "event_hubs": "consumer.sinks.messaging.event_hubs:EVENT_HUBS",
+    "http": "consumer.sinks.http.options:HTTP",
+    "parquet": "consumer.sinks.lake.parquet:PARQUET",
+    "service_bus": "consumer.sinks.messaging.service_bus:SERVICE_BUS",
     "sql": "consumer.sinks.sql.options:SQL",
 }
 """By name where each type of Tidemark is, as an entry point says it."""
+
+_EXTRAS = {"delta": "delta", "parquet": "parquet", "service_bus": "publisher"}
+"""The extras that bring the packages of a type; `consumer` for the others."""
 
 _Options = TypeVar("_Options", bound=Struct)
 
@@ -108,7 +115,7 @@ def _load(plug_in: EntryPoint) -> SinkType[Any]:
 def _missing_package(name: str, error: Exception) -> Exception:
     if not isinstance(error, ModuleNotFoundError):
         return error
-    extra = "delta" if name in {"delta", "parquet"} else "consumer"
+    extra = _EXTRAS.get(name, "consumer")
     return SettingsError(f"the sink {name} needs the package {error.name}: {install_hint(extra)}")
 
 

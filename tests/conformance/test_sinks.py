@@ -1,20 +1,31 @@
 """What every sink does: the public suite, on each sink of Tidemark."""
 
+import asyncio
 import json
 import shutil
+import uuid
 from contextlib import asynccontextmanager
 
-import pyarrow as pa
 import pytest
+from aiohttp import web
+from azure.eventhub._pyamqp._decode import decode_payload
 from deltalake import DeltaTable, Schema
 
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Stream
+from consumer.sinks.lake.columns import parse_schema
+from consumer.sinks.lake.storage import storage_options
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from devstack.cosmos import CosmosServer
+from devstack.event_hubs import EventHubsServer
 from devstack.servers.faults import Fault
+from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
+from tests.support.consumer.lake import COLUMNS, NUMBER, delta_rows, parquet_rows
 from tests.support.consumer.memory_sink import MemorySink
 from tests.support.consumer.sql import World, soon
+from tests.support.servers.event_hubs import abandon_sockets
+from tests.support.servers.service_bus import sdk_drops_its_socket
+from tidemark.foundation.azure.connections import blob_container
 from tidemark.testing import SinkContract, SinkTarget, event, flight, write
 
 HUB = "flights"
@@ -105,6 +116,8 @@ class TestCosmosBulkSink(LargeDocuments, SinkContract):
 class TestCosmosSinkWithoutBulk(TestCosmosBulkSink):
     """Requests for one partition key value each."""
 
+    is_slow = True
+
     bulk = False
 
 
@@ -152,24 +165,18 @@ class TestSqlSink(SinkContract):
 
 class DeltaTarget(SinkTarget):
     appends = True
-    columns = ("id", "dest", "text", "gate")
 
-    def __init__(self, uri):
-        self.uri = uri
+    def __init__(self, uri, settings=None, storage=None):
+        self.uri, self.settings, self.storage = uri, settings or {}, storage
+        self.create = storage is not None
         self.unwritable = {"dest": 1}
 
     def sink(self):
-        columns = {
-            "id": "string not null",
-            "dest": "string",
-            "text": "string",
-            "gate": "long",
-            "number": "long",
-        }
-        return built("delta", {}, uri=self.uri, columns=columns, sources={"number": "@sequence_number"})
+        options = {"uri": self.uri, "columns": COLUMNS, "sources": NUMBER, "create": self.create}
+        return built("delta", self.settings, **options)
 
     async def stored(self):
-        return DeltaTable(self.uri).to_pyarrow_table().sort_by("number").to_pylist()
+        return await asyncio.to_thread(delta_rows, self.uri, self.storage)
 
     async def remove(self):
         shutil.rmtree(self.uri)
@@ -179,9 +186,191 @@ class TestDeltaSink(SinkContract):
     @pytest.fixture
     def target(self, tmp_path):
         target = DeltaTarget(f"{tmp_path}/flights")
-        schema = pa.schema(
-            [pa.field("id", pa.string(), nullable=False), ("dest", pa.string()), ("number", pa.int64())]
-        )
-        schema = schema.append(pa.field("text", pa.string())).append(pa.field("gate", pa.int64()))
-        DeltaTable.create(target.uri, Schema.from_arrow(schema))
+        DeltaTable.create(target.uri, Schema.from_arrow(parse_schema(COLUMNS)))
         return target
+
+
+class LakeTarget(DeltaTarget):
+    async def remove(self):
+        self.create = False
+
+
+@pytest.mark.wire
+class TestDeltaSinkInBlobStorage(SinkContract):
+    """A table that the sink creates itself."""
+
+    is_slow = True
+
+    @pytest.fixture
+    async def target(self, azurite):
+        settings = {"AzureWebJobsStorage": azurite}
+        name = f"lake-{uuid.uuid4().hex}"
+        async with blob_container(settings, "AzureWebJobsStorage", name) as container:
+            await container.create_container()
+        uri = f"az://{name}/flights"
+        return LakeTarget(uri, settings, storage_options(uri, settings, "AzureWebJobsStorage"))
+
+
+class ParquetTarget(SinkTarget):
+    appends = True
+
+    def __init__(self, azurite):
+        self.settings = {"AzureWebJobsStorage": azurite}
+        self.container = f"lake-{uuid.uuid4().hex}"
+        self.unwritable = {"dest": 1}
+        self.client = blob_container(self.settings, "AzureWebJobsStorage", self.container)
+
+    def sink(self):
+        options = {"container": self.container, "folder": "flights", "columns": COLUMNS}
+        return built("parquet", self.settings, **options, sources=NUMBER)
+
+    async def stored(self):
+        return await parquet_rows(self.client, "flights/")
+
+    async def remove(self):
+        await self.client.delete_container()
+
+
+@pytest.mark.wire
+class TestParquetSink(SinkContract):
+    @pytest.fixture
+    async def target(self, azurite):
+        target = ParquetTarget(azurite)
+        async with target.client:
+            await target.client.create_container()
+            yield target
+
+
+class HubTarget(SinkTarget):
+    """The key is in the document."""
+
+    appends = True
+
+    def __init__(self, server, azurite):
+        self.server = server
+        self.unwritable = {"dest": 1.5}
+        self.settings = {"Target": server.connection_string(), "AzureWebJobsStorage": azurite}
+        self.states = f"states-{uuid.uuid4().hex}"
+
+    def sink(self):
+        options = {"hub": "copies", "connection": "Target", "state_container": self.states}
+        return built("event_hubs", self.settings, **options, key="$.dest")
+
+    async def stored(self):
+        stored = [one for id_ in ("0", "1", "2") for one in self.server.events("copies", id_)]
+        messages = [decode_payload(memoryview(bytes(one.message))) for one in stored]
+        messages.sort(key=lambda message: message.application_properties[b"tidemark-sequence-number"])
+        return [json.loads(b"".join(message.data)) for message in messages]
+
+    async def remove(self):
+        self.server.delete_hub("copies")
+
+    @asynccontextmanager
+    async def unreachable(self):
+        self.server.faults.add(Fault("send:*", "drop_ack_and_connection", count=None))
+        yield
+        self.server.faults.clear()
+
+
+@pytest.mark.wire
+class TestEventHubsSink(SinkContract):
+    is_slow = True
+
+    @pytest.fixture
+    async def target(self, azurite, tmp_path):
+        async with EventHubsServer(ca_dir=tmp_path) as server:
+            server.create_hub("copies", 3)
+            yield HubTarget(server, azurite)
+        await abandon_sockets()
+
+
+class QueueTarget(SinkTarget):
+    appends = True
+    reads_documents = False
+
+    def __init__(self, server):
+        self.server = server
+        self.settings = {"Target": server.connection_string}
+
+    def sink(self):
+        return built("service_bus", self.settings, connection="Target", queue="copies")
+
+    async def stored(self):
+        messages = self.server.broker.queues["copies"].peek(0, 1_000_000)
+        return [json.loads(b"".join(decode_payload(memoryview(each.sent.bare)).data)) for each in messages]
+
+    async def remove(self):
+        del self.server.broker.queues["copies"]
+
+    @asynccontextmanager
+    async def unreachable(self):
+        self.server.faults.add(Fault("send:*", "drop_ack", count=None))
+        yield
+        self.server.faults.clear()
+
+
+@sdk_drops_its_socket
+@pytest.mark.wire
+class TestServiceBusSink(SinkContract):
+    """A queue with duplicate detection."""
+
+    is_slow = True
+
+    @pytest.fixture
+    async def target(self, tmp_path):
+        async with ServiceBusServer(ca_dir=tmp_path) as server:
+            server.create_queue("copies", QueueSettings(limits=STANDARD, duplicate_window=600.0))
+            yield QueueTarget(server)
+        await abandon_sockets()
+
+
+class ServiceTarget(SinkTarget):
+    """A web service that knows each idempotency key once, and refuses what has no text as `dest`."""
+
+    def __init__(self):
+        self.documents, self.keys = {}, set()
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.unwritable = {"dest": 1}
+
+    def sink(self):
+        settings = {"TIDEMARK_TRUSTED_HOSTS": "127.0.0.1", "TOKEN": "Bearer secret"}
+        secret = {"Authorization": "TOKEN"}
+        options = {"url": f"{self.url}/flights/{{$.id}}", "method": "PUT", "key": "$.id"}
+        return built("http", settings, **options, secret_headers=secret)
+
+    async def stored(self):
+        return list(self.documents.values())
+
+    async def handle(self, request):
+        document = json.loads(await request.read())
+        assert request.path == f"/flights/{document['id']}"
+        assert request.headers["Authorization"] == "Bearer secret"
+        await self.answering.wait()
+        if not isinstance(document["dest"], str):
+            return web.Response(status=422, text="dest is no text")
+        if request.headers["Idempotency-Key"] not in self.keys:
+            self.keys.add(request.headers["Idempotency-Key"])
+            self.documents[document["id"]] = document
+        return web.Response(status=204)
+
+    @asynccontextmanager
+    async def unreachable(self):
+        self.answering.clear()
+        yield
+        self.answering.set()
+
+
+class TestHttpSink(SinkContract):
+    is_slow = True
+
+    @pytest.fixture
+    async def target(self):
+        target = ServiceTarget()
+        runner = web.ServerRunner(web.Server(target.handle), shutdown_timeout=0)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        target.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        yield target
+        await runner.cleanup()

@@ -15,11 +15,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from consumer.mapping.documents import read_object, rejected
-from consumer.model import NOTHING_SETTLED, Claim, Operation, Record, Rejection, Routes, Stream, Write
+from consumer.model import NOTHING_SETTLED, Claim, Record, Routes, Stream, Write
 from consumer.options import BatchLimits
 from consumer.sinks.appending import AppendingSink, MovedError
-from consumer.sinks.lake.columns import RowMapper
+from consumer.sinks.lake.columns import RowMapper, parse_schema
+from consumer.sinks.lake.options import DeltaOptions, batches_of
+from consumer.sinks.lake.rows import identity_of, prepare_row
+from consumer.sinks.lake.storage import storage_options
+from consumer.sinks.types import SinkContext, SinkType
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tidemark.foundation.sql.threads import Threads
 
@@ -133,9 +136,8 @@ class DeltaSink(AppendingSink):
 
     async def load(self, claim: Claim) -> DeltaLog:
         assert self._mapper is not None, "the sink is not open"
-        application = f"{self._stream.topic}/{self._stream.consumer_group.lower()}/{place_of(claim)}"
         table = await self._call(self._read_table)
-        return DeltaLog(table, application, self._mapper, self._threads)
+        return DeltaLog(table, identity_of(self._stream, claim), self._mapper, self._threads)
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -179,27 +181,6 @@ class DeltaLog:
         self.mark = last
 
 
-def place_of(claim: Claim) -> str:
-    """As Event.place: what marks of a partition are named by."""
-    incarnation = claim.origin.incarnation
-    return f"{claim.partition}@{incarnation}" if incarnation else claim.partition
-
-
-def prepare_row(mapper: RowMapper, write: Write) -> Record:
-    """The record with the row of a write, or with its rejection: rows are appended, so nothing can be changed or deleted."""
-    event = write.event
-    if write.operation not in {Operation.UPSERT, Operation.CREATE}:
-        why = (
-            f"the operation {write.operation} is impossible here: rows are appended, never changed or deleted"
-        )
-        return rejected(event, Rejection("operation", why))
-    document = read_object(event) if write.document is None else write.document
-    row = document if isinstance(document, Rejection) else mapper.row(write, document)
-    if isinstance(row, Rejection):
-        return rejected(event, row)
-    return Record(event, f"{event.partition}~{event.sequence_number}~{write.index}", payload=row)
-
-
 def refuse_deletion_vectors(table: DeltaTable, uri: str) -> None:
     """Raises SettingsError: in such tables, compaction by delta-rs lost rows or brought deleted ones back, up to releases of
     September 2026 (delta-rs PR 4692).
@@ -225,3 +206,25 @@ def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 def _first_line(error: Exception) -> str:
     """Errors of deltalake have several lines."""
     return str(error).partition("\n")[0]
+
+
+def _build(options: DeltaOptions, context: SinkContext) -> DeltaSink:
+    if options.create and not options.columns:
+        raise SettingsError(f"the sink {context.name}: create needs columns, from which the table is made")
+    if unknown := [name for name in options.partition_by if options.columns and name not in options.columns]:
+        raise SettingsError(
+            f"the sink {context.name}: partition_by names {', '.join(unknown)}, which is no column"
+        )
+    return DeltaSink(
+        options.uri,
+        storage_options(options.uri, context.settings, options.connection),
+        context.stream,
+        batches=batches_of(options.commit_every, options.commit_rows),
+        columns=parse_schema(options.columns) if options.columns else None,
+        sources=options.sources,
+        partition_by=options.partition_by,
+        create=options.create,
+    )
+
+
+DELTA = SinkType("delta", DeltaOptions, _build)

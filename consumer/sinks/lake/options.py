@@ -1,14 +1,10 @@
-"""The options of the sinks to Delta tables and Parquet files."""
+"""The options of the sink to Delta tables, and those that the sink to Parquet files shares."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from consumer.options import BatchLimits
-from consumer.sinks.lake.columns import parse_schema
-from consumer.sinks.lake.delta import DeltaSink
-from consumer.sinks.lake.storage import storage_options
-from consumer.sinks.types import SinkContext, SinkType
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
 
@@ -35,6 +31,26 @@ class DeltaOptions(Struct, frozen=True):
     """A commit has at most so many rows."""
 
 
+class ParquetOptions(Struct, frozen=True):
+    """The folder that gets a file for the documents of each commit."""
+
+    container: str
+    columns: dict[str, str]
+    """The columns of the files, each with its type, such as `long`, `string not null` or `decimal(10,2)`."""
+    folder: str = ""
+    """The folder in the container, such as `lake/flights`; '' means the container itself."""
+    connection: str = "AzureWebJobsStorage"
+    """The name of the setting with the connection string of the storage account, or of its identity settings."""
+    sources: dict[str, str] = {}
+    """As for Delta tables."""
+    create: bool = False
+    """Whether a missing container is created."""
+    commit_every: str | float = 60.0
+    """Seconds, or a duration such as 5m, that rows of a partition wait for their file."""
+    commit_rows: int = 50_000
+    """A file has at most so many rows."""
+
+
 COMMIT_BYTES = 64 * 1024 * 1024
 """A commit has at most so many bytes of rows. Chosen: a few of them fit beside each other into a small container."""
 
@@ -52,25 +68,3 @@ def batches_of(commit_every: str | float, commit_rows: int) -> BatchLimits:
     if commit_rows < 1:
         raise SettingsError(f"commit_rows is {commit_rows}; accepted: a whole number from 1")
     return BatchLimits(operations=commit_rows, bytes=COMMIT_BYTES, flush_after=seconds)
-
-
-def _build_delta(options: DeltaOptions, context: SinkContext) -> DeltaSink:
-    if options.create and not options.columns:
-        raise SettingsError(f"the sink {context.name}: create needs columns, from which the table is made")
-    if unknown := [name for name in options.partition_by if options.columns and name not in options.columns]:
-        raise SettingsError(
-            f"the sink {context.name}: partition_by names {', '.join(unknown)}, which is no column"
-        )
-    return DeltaSink(
-        options.uri,
-        storage_options(options.uri, context.settings, options.connection),
-        context.stream,
-        batches=batches_of(options.commit_every, options.commit_rows),
-        columns=parse_schema(options.columns) if options.columns else None,
-        sources=options.sources,
-        partition_by=options.partition_by,
-        create=options.create,
-    )
-
-
-DELTA = SinkType("delta", DeltaOptions, _build_delta)

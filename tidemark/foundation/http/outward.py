@@ -153,8 +153,10 @@ class Outward(HoldsSession):
         body: bytes | None = None,
         timeout: float = TIMEOUT,
         limit: int = LIMIT,
+        cut: bool = False,
     ) -> Answer:
-        """Send one request; returns an answer of any status, also a redirect. With a `limit` of 0 its body is not read.
+        """Send one request; returns an answer of any status, also a redirect. With a `limit` of 0 its body is not read, and with
+        `cut` only the beginning of a longer one.
 
         Raises AddressError, which names `setting`, for an address that is not called, and UnavailableError without a complete
         answer: then it is unknown whether the request was received.
@@ -174,7 +176,7 @@ class Outward(HoldsSession):
             )
             async with asked as answer:
                 try:
-                    body = await _body(answer, limit, host)
+                    body = await (_beginning(answer, limit) if cut else _body(answer, limit, host))
                 except UnavailableError:
                     if answer.status == 200:
                         raise
@@ -252,6 +254,18 @@ def _refusal(host: str) -> str:
     return (
         f"{sanitize_line(host)} is an address of this machine or its link, which is not called; see {TRUSTED}"
     )
+
+
+async def _beginning(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """What comes of the body, up to `limit`: the status is known, whatever becomes of the rest."""
+    import aiohttp
+
+    try:
+        return await answer.content.readexactly(limit)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    except (aiohttp.ClientError, OSError):
+        return b""
 
 
 async def _body(answer: aiohttp.ClientResponse, limit: int, host: str) -> bytes:

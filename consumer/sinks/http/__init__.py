@@ -1,0 +1,1 @@
+"""Documents sent to a web service: a request for each, or for many."""

@@ -1,0 +1,166 @@
+"""A sink to a web service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from consumer.model import Batch, Outcome, Record, Routes, Stream, Write, WriteResult
+from consumer.options import BatchLimits
+from consumer.sinks.http.requests import (
+    RequestMapper,
+    UrlTemplate,
+    body_of,
+    idempotency_key,
+    result_of,
+)
+from consumer.sinks.types import SinkContext, SinkType
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import SettingsError, TidemarkError
+from tidemark.foundation.http.outward import Outward, check_address, trusted_hosts
+
+MAX_ANSWER = 4096
+"""Bytes of an answer that are read, for the reason of a refusal."""
+_METHODS = ("POST", "PUT", "PATCH")
+
+
+class HttpOptions(Struct, frozen=True):
+    """The service, and how documents are sent to it."""
+
+    url: str
+    """An https address. `{$.id}` and `{@sequence_number}` are replaced by values of the document and the event."""
+    method: str = "POST"
+    batch: int = 1
+    """Documents in a request. 1 sends each as an object; more send arrays, and need a url without values."""
+    key: str = "@partition_key"
+    """The source of what keeps its order, such as `$.id`: documents of equal values are sent one after the other. '' for none."""
+    headers: dict[str, str] = {}
+    secret_headers: dict[str, str] = {}
+    """Headers whose values are secrets: the name of the header, and the name of the setting with its value."""
+    idempotency_header: str = "Idempotency-Key"
+    """The header with a value that is equal for each time that the same documents are sent together; '' for none."""
+    timeout: str | float = 30.0
+    """Seconds, or a duration such as 30s, for one request."""
+    requests: int = 8
+    """Requests at a time."""
+
+
+class HttpSink:
+    """One lane. A redirect is never followed: it would carry secrets and documents to another place."""
+
+    transactional = False
+
+    def __init__(
+        self,
+        mapper: RequestMapper,
+        stream: Stream,
+        options: HttpOptions,
+        headers: Mapping[str, str],
+        outward: Outward,
+        timeout: float,
+    ) -> None:
+        self._mapper = mapper
+        self._stream = stream
+        self._options = options
+        self._headers = {"Content-Type": "application/json", **headers}
+        self._outward = outward
+        self._timeout = timeout
+        self._permits = asyncio.Semaphore(options.requests)
+
+    async def open(self) -> Routes:
+        """Sends nothing: what a service does with a request that nobody meant is unknown."""
+        return await self.routes()
+
+    async def routes(self) -> Routes:
+        """A batch of the consumer is one round of requests, so that no retry waits for more than that."""
+        options = self._options
+        return Routes(batches=BatchLimits(operations=options.batch * options.requests, concurrency=2))
+
+    def prepare(self, write: Write) -> Record:
+        return self._mapper.prepare(write)
+
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
+        size = self._options.batch
+        parts = [batch.records[start : start + size] for start in range(0, len(batch.records), size)]
+        answers = await asyncio.gather(*(self._send(part, deadline) for part in parts))
+        return [result for answer in answers for result in answer]
+
+    async def _send(self, records: Sequence[Record], deadline: float) -> Sequence[WriteResult]:
+        result = await self._request(records, deadline)
+        if result.outcome is not Outcome.REJECT or len(records) == 1:
+            return [result] * len(records)
+        # One document may be at fault for all: each is sent alone, and the faulty one is rejected.
+        return [await self._request([record], deadline) for record in records]
+
+    async def _request(self, records: Sequence[Record], deadline: float) -> WriteResult:
+        options, headers = self._options, dict(self._headers)
+        if options.idempotency_header:
+            headers[options.idempotency_header] = idempotency_key(self._stream, records)
+        try:
+            async with asyncio.timeout_at(deadline), self._permits:
+                answer = await self._outward.ask(
+                    options.method,
+                    records[0].partition_key,
+                    setting="the url of the sink",
+                    headers=headers,
+                    body=body_of(records, is_list=options.batch > 1),
+                    timeout=self._timeout,
+                    limit=MAX_ANSWER,
+                    cut=True,
+                )
+        except TimeoutError:
+            return WriteResult(Outcome.RETRY, reason="no answer in time; the outcome is unknown")
+        except TidemarkError as error:
+            return WriteResult(Outcome.RETRY, reason=str(error))
+        return result_of(answer.status, answer.headers, answer.body, retry_after(answer.headers))
+
+    async def aclose(self) -> None:
+        await self._outward.aclose()
+
+
+def _build(options: HttpOptions, context: SinkContext) -> HttpSink:
+    problems = list(_problems(options, context))
+    if problems:
+        raise SettingsError("\n".join(f"the sink {context.name}: {problem}" for problem in problems))
+    headers = {**options.headers}
+    headers |= {name: context.settings[setting].strip() for name, setting in options.secret_headers.items()}
+    seconds = parse_duration(options.timeout)
+    mapper = RequestMapper(UrlTemplate(options.url), options.key)
+    return HttpSink(mapper, context.stream, options, headers, Outward(context.settings), seconds)
+
+
+def _problems(options: HttpOptions, context: SinkContext) -> Sequence[str]:
+    found = []
+    try:
+        template = UrlTemplate(options.url)
+        check_address(template.plain, "url", trusted_hosts(context.settings))
+        if options.batch > 1 and not template.is_fixed:
+            found.append(
+                f"batch is {options.batch}, and the url has values of a document; accepted: batch = 1, or a fixed url"
+            )
+    except SettingsError as error:
+        found.append(str(error))
+    if options.method not in _METHODS:
+        found.append(f"method is '{options.method}'; accepted: {', '.join(_METHODS)}")
+    found += [
+        f"{name} is {value}; accepted: a whole number from 1"
+        for name, value in (("batch", options.batch), ("requests", options.requests))
+        if value < 1
+    ]
+    try:
+        if parse_duration(options.timeout) <= 0:
+            found.append("timeout is 0; accepted: more")
+    except ValueError as error:
+        found.append(f"timeout: {error}")
+    found += [
+        f"the setting {setting} of the header {name} is not set"
+        for name, setting in options.secret_headers.items()
+        if not context.settings.get(setting, "").strip()
+    ]
+    return found
+
+
+HTTP = SinkType("http", HttpOptions, _build)

@@ -1,0 +1,1 @@
+"""Events forwarded to other event hubs, and to Service Bus queues and topics."""

@@ -1,0 +1,318 @@
+"""Forwards events to another event hub, exactly once, by the idempotent publisher and its saved state.
+
+Each partition of the source has a producer of its own, which saves a state for each partition of the target: how far the source was
+published to it (the bookmark), and the set of events that was about to be sent. After a kill the same set is sent again under the same
+numbers, and the service drops what it has. So the mark of this sink is one number per partition of the target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpMessageProperties
+from msgspec import Struct
+
+from consumer.errors import FencedError
+from consumer.model import NOTHING_SETTLED, Claim, Outcome, Record, Routes, Write, WriteResult
+from consumer.options import BatchLimits
+from consumer.sinks.messaging.forwarding import Forwarding
+from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
+from consumer.sinks.types import SinkContext, SinkType
+from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
+from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.publisher import (
+    BlobStateStore,
+    IdempotentProducer,
+    InvalidProducerStateError,
+    MessageTooLargeError,
+    ProducerDisconnectedError,
+    PublishingBatch,
+    PublishRefusedError,
+    PublishUnavailableError,
+    RetryPolicy,
+    partition_of_key,
+)
+
+log = logging.getLogger("tidemark.consumer")
+
+BATCHES = BatchLimits(operations=500, bytes=900_000, flush_after=0.5)
+"""Each set of events for a partition costs a save of the state, so sets should be large; a message has at most 1 MB. Chosen."""
+RETRIES = RetryPolicy(max_attempts=2, attempt_timeout=20.0, open_timeout=20.0)
+"""Below the 60 s that the consumer gives a call; it tries again itself. Chosen."""
+_WAIT = WriteResult(
+    Outcome.RETRY,
+    reason="the rest of a set that a killed process began to send has not arrived",
+    retry_after=0.1,
+)
+
+Place = tuple[int, int]
+"""An event's sequence number, and which of its documents it is: the order of a source."""
+MakeProducer = Callable[[str], IdempotentProducer]
+"""Makes the producer of a name."""
+
+
+class EventHubsOptions(Struct, frozen=True):
+    """The hub that events are forwarded to."""
+
+    hub: str
+    connection: str
+    """The name of the setting with the connection string of the namespace, or of its identity settings."""
+    key: str = "@partition_key"
+    """The source of the partition key, such as `$.carrier`; '' for none: then a source partition goes to one target partition."""
+    body: str = "document"
+    """`document`: what decoding and steps made, as JSON; `event`: the body as it came. Without steps both are the body."""
+    state_connection: str = "AzureWebJobsStorage"
+    """The name of the setting of the storage account that has the producers' states."""
+    state_container: str = "forwarding-state"
+    resend_unknown: bool = False
+    """Whether a set whose outcome is unknown is sent again when the service has forgotten the producer: it may then be doubled."""
+
+
+class EventHubsSink(PartitionedSink):
+    """An ordered sink. `make` makes the producer of a source partition from its name."""
+
+    def __init__(self, forwarding: Forwarding, name: str, make: MakeProducer) -> None:
+        super().__init__(BATCHES)
+        self._forwarding = forwarding
+        self._name = name
+        self._make = make
+
+    async def open(self) -> Routes:
+        producer = self._make(self._name)
+        try:
+            await producer.get_partition_ids()
+        except PublishRefusedError as error:
+            raise SettingsError(f"the target {self._forwarding.target} refuses: {error}") from error
+        except PublishUnavailableError as error:
+            raise UnavailableError(f"the target {self._forwarding.target}: {error}") from error
+        finally:
+            await producer.close()
+        return await self.routes()
+
+    def prepare(self, write: Write) -> Record:
+        return self._forwarding.prepare(write)
+
+    def writer(self, claim: Claim) -> Forwarder:
+        origin = claim.origin.incarnation
+        place = f"{claim.partition}@{origin}" if origin else claim.partition
+        return Forwarder(claim.partition, self._forwarding, lambda: self._make(f"{self._name}~{place}"))
+
+
+@dataclass
+class _Target:
+    """One partition of the target hub, for one partition of the source."""
+
+    mark: Place = (NOTHING_SETTLED, 0)
+    """Up to here it has all that is for it."""
+    pending: tuple[Place, int] | None = None
+    """Of a process before this one: the end of the set that it was sending, and how many events the set has."""
+    unfinished: tuple[PublishingBatch, Place] | None = None
+    """A set of this process without an answer, and its end. It must be sent again as it is."""
+
+
+class Forwarder:
+    """A PartitionWriter: publishes the events of one source partition."""
+
+    def __init__(
+        self, partition: str, forwarding: Forwarding, make: Callable[[], IdempotentProducer]
+    ) -> None:
+        self._partition = partition
+        self._forwarding = forwarding
+        self._make = make
+        self._producer: IdempotentProducer | None = None
+        self._ids: list[str] = []
+        self._targets: dict[str, _Target] = {}
+
+    async def aclose(self) -> None:
+        producer, self._producer = self._producer, None
+        self._targets = {}
+        if producer is not None:
+            await producer.close(timeout=3.0)
+
+    async def write(self, records: Sequence[Record]) -> Results:
+        try:
+            producer = await self._opened()
+            parts: dict[str, list[int]] = {}
+            for index, record in enumerate(records):
+                parts.setdefault(self._choose(record), []).append(index)
+            end = _place(records[-1])
+            written = await asyncio.gather(
+                *(
+                    self._publish(producer, id_, [records[i] for i in part], end)
+                    for id_, part in parts.items()
+                ),
+                return_exceptions=True,
+            )
+        except ProducerDisconnectedError as error:
+            raise FencedError(str(error)) from error
+        results: list[WriteResult] = [_WAIT] * len(records)
+        for part, answer in zip(parts.values(), written, strict=True):
+            outcomes = [_failed(answer)] * len(part) if isinstance(answer, BaseException) else answer
+            for index, outcome in zip(part, outcomes, strict=True):
+                results[index] = outcome
+        await self._judge([answer for answer in written if isinstance(answer, BaseException)])
+        return results
+
+    async def _judge(self, errors: Sequence[BaseException]) -> None:
+        """Ends a producer that can publish no more; the next write begins with the saved state."""
+        for error in errors:
+            if isinstance(error, ProducerDisconnectedError):
+                raise FencedError(str(error)) from error
+            if not isinstance(error, Exception):
+                raise error
+        if any(isinstance(error, InvalidProducerStateError) for error in errors):
+            log.error("partition %s cannot be forwarded: %s", self._partition, errors[0])
+            await self.aclose()
+
+    async def _opened(self) -> IdempotentProducer:
+        if self._producer is None:
+            producer = self._producer = self._make()
+            try:
+                self._ids = await producer.get_partition_ids()
+            except BaseException:
+                await self.aclose()
+                raise
+        return self._producer
+
+    def _choose(self, record: Record) -> str:
+        """The partition of the target: by the key as the service would, else one for all of the source partition."""
+        if record.partition_key:
+            return partition_of_key(record.partition_key, self._ids)
+        return (
+            self._ids[int(self._partition) % len(self._ids)] if self._partition.isdecimal() else self._ids[0]
+        )
+
+    async def _target(self, producer: IdempotentProducer, id_: str) -> _Target:
+        target = self._targets.get(id_)
+        if target is None:
+            saved = await producer.saved_state(id_)
+            target = _Target(_parse(saved.bookmark))
+            if saved.pending is not None:
+                target.pending = _parse(saved.pending.bookmark), saved.pending.count
+            self._targets[id_] = target
+        return target
+
+    async def _publish(
+        self, producer: IdempotentProducer, id_: str, records: Sequence[Record], end: Place
+    ) -> Results:
+        """Publishes the records for one partition of the target. `end` is the last one of the write, for any partition."""
+        target = await self._target(producer, id_)
+        if target.unfinished is not None:
+            await self._send(producer, target, *target.unfinished)
+        if target.pending is not None and not await self._resend(producer, id_, target, records, end):
+            return [WRITTEN if _place(record) <= target.mark else _WAIT for record in records]
+        results: list[WriteResult] = []
+        batch = await producer.create_batch(partition_id=id_)
+        last = target.mark
+        for record in records:
+            if _place(record) <= target.mark:
+                results.append(WRITTEN)
+                continue
+            event = self._event(record)
+            try:
+                if not batch.try_add(event):
+                    await self._send(producer, target, batch, last)
+                    batch = await producer.create_batch(partition_id=id_)
+                    batch.add(event)
+            except MessageTooLargeError as error:
+                results.append(WriteResult(Outcome.REJECT, 413, str(error)))
+                continue
+            last = _place(record)
+            results.append(WRITTEN)
+        await self._send(producer, target, batch, last)
+        return results
+
+    async def _resend(
+        self, producer: IdempotentProducer, id_: str, target: _Target, records: Sequence[Record], end: Place
+    ) -> bool:
+        """Sends the set again that a killed process was sending, and returns whether that is done: all of it must be there."""
+        assert target.pending is not None
+        until, count = target.pending
+        again = [record for record in records if target.mark < _place(record) <= until]
+        if len(again) < count and end < until:
+            return False
+        batch = await producer.create_batch(partition_id=id_)
+        if len(again) == count and all(batch.try_add(self._event(record)) for record in again):
+            try:
+                await self._send(producer, target, batch, until)
+            except InvalidProducerStateError as error:
+                log.warning(
+                    "partition %s: the set up to %s is another one now: %s", self._partition, until, error
+                )
+            else:
+                target.pending = None
+                return True
+        log.warning(
+            "partition %s: a killed process was sending %d events to partition %s of the target, and %d are to be sent now: the"
+            " mapping has changed. They are sent as they are now, and may be doubled",
+            *(self._partition, count, id_, len(again)),
+        )
+        await producer.abandon_pending(id_)
+        target.pending = None
+        return True
+
+    async def _send(
+        self, producer: IdempotentProducer, target: _Target, batch: PublishingBatch, last: Place
+    ) -> None:
+        if not len(batch):
+            return
+        target.unfinished = batch, last
+        await producer.send_batch(batch, bookmark=f"{last[0]}.{last[1]}")
+        target.unfinished, target.pending, target.mark = None, None, last
+
+    def _event(self, record: Record) -> EventData:
+        forwarded = self._forwarding.forwarded(record)
+        event = EventData(record.payload)
+        event.properties = cast("dict[str | bytes, Any]", forwarded.properties)
+        message = event.raw_amqp_message
+        message.properties = AmqpMessageProperties(  # type: ignore[no-untyped-call]
+            message_id=self._forwarding.message_id(record),
+            content_type=forwarded.content_type,
+            content_encoding=forwarded.content_encoding,
+        )
+        if record.partition_key:
+            message.annotations = {b"x-opt-partition-key": record.partition_key}
+        return event
+
+
+def _place(record: Record) -> Place:
+    return record.event.sequence_number, record.index
+
+
+def _parse(bookmark: str | None) -> Place:
+    number, _, index = (bookmark or f"{NOTHING_SETTLED}.0").partition(".")
+    return int(number), int(index)
+
+
+def _failed(error: BaseException) -> WriteResult:
+    return WriteResult(Outcome.RETRY, reason=f"{type(error).__name__}: {error}")
+
+
+def _build(options: EventHubsOptions, context: SinkContext) -> EventHubsSink:
+    settings = context.settings
+    endpoint = event_hubs_endpoint(settings, options.connection)
+    forwarding = Forwarding(f"{endpoint.address}/{options.hub}", context.stream, options.key, options.body)
+    group = context.stream.consumer_group.lower()
+
+    def make(name: str) -> IdempotentProducer:
+        state = BlobStateStore(blob_container(settings, options.state_connection, options.state_container))
+        more: dict[str, Any] = {"ssl_context": tls_context(settings), "retry_total": 0}
+        return endpoint.client(
+            IdempotentProducer,
+            eventhub_name=options.hub,
+            state_store=state,
+            producer_name=name,
+            retry=RETRIES,
+            resend_unknown=options.resend_unknown,
+            **more,
+        )
+
+    return EventHubsSink(forwarding, f"{context.stream.topic}/{group}/{context.name}", make)
+
+
+EVENT_HUBS = SinkType("event_hubs", EventHubsOptions, _build)

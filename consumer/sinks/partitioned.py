@@ -1,0 +1,156 @@
+"""What ordered sinks without transactions have in common: a writer for each claim, and one write of it at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from consumer.errors import FencedError
+from consumer.model import Batch, Claim, Outcome, Record, Routes, Write, WriteResult
+from consumer.options import BatchLimits
+
+log = logging.getLogger("tidemark.consumer")
+
+WRITTEN = WriteResult(Outcome.WRITTEN)
+CLOSING = 4.0
+"""Seconds for writes under way and connections to end. Chosen: a second less than the consumer waits for all its sinks."""
+
+Results = Sequence[WriteResult]
+
+
+class PartitionWriter(Protocol):
+    """Writes the records of one partition under one claim."""
+
+    async def write(self, records: Sequence[Record]) -> Results:
+        """One result per record. One call runs at a time, and each begins with the first record that is not written yet.
+
+        Raises FencedError when another consumer writes the partition. After any other exception the outcome is unknown.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass(eq=False)
+class _Position:
+    """One partition under one claim."""
+
+    writer: PartitionWriter
+    open_from: int | None = None
+    """The first event that was tried and is not written."""
+    running: asyncio.Task[Results] | None = None
+
+
+class PartitionedSink(ABC):
+    """An OrderedSink: a lane is a partition, records come in order, all records of an event in one batch.
+
+    A batch that comes while an earlier one is not written gets RETRY, because a mark would cover the earlier one. A write goes
+    on when its deadline has passed or its caller is cancelled; the next one waits for it.
+    """
+
+    transactional = False
+
+    def __init__(self, batches: BatchLimits) -> None:
+        self._routes = Routes(by_partition=True, batches=batches)
+        self._positions: dict[str, _Position] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @abstractmethod
+    def writer(self, claim: Claim) -> PartitionWriter:
+        """The writer of a claim. Does no I/O."""
+
+    @abstractmethod
+    async def open(self) -> Routes: ...
+
+    @abstractmethod
+    def prepare(self, write: Write) -> Record: ...
+
+    async def routes(self) -> Routes:
+        return self._routes
+
+    def attach(self, claim: Claim) -> None:
+        self.detach(claim.partition)
+        self._positions[claim.partition] = _Position(self.writer(claim))
+
+    def detach(self, partition: str) -> None:
+        position = self._positions.pop(partition, None)
+        if position is not None:
+            self._start(_end(position))
+
+    async def aclose(self) -> None:
+        """Writes under way may end within CLOSING; then their outcomes are unknown."""
+        for partition in list(self._positions):
+            self.detach(partition)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=CLOSING)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def write(self, batch: Batch, *, deadline: float) -> Results:
+        """Raises FencedError, also for a partition that is not attached."""
+        if not batch.records:
+            return []
+        partition = batch.records[0].event.partition
+        position = self._positions.get(partition)
+        if position is None:
+            raise FencedError(f"partition {partition} is not attached to the sink: no claim, no writing")
+        if not await _ended(position.running, deadline):
+            return _again(batch, "the write before has not ended")
+        first = batch.records[0].event.sequence_number
+        if position.open_from is not None and position.open_from < first:
+            return _again(batch, f"the batch from {position.open_from} on is not written yet")
+        position.open_from = first
+        position.running = self._start(position.writer.write(batch.records))
+        if not await _ended(position.running, deadline):
+            return _again(batch, "no answer by the deadline; the outcome is unknown")
+        try:
+            results = position.running.result()
+        except FencedError:
+            raise
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # whatever it is, what is stored shows the outcome
+            return _again(batch, f"{type(error).__name__}: {error}")
+        pairs = zip(batch.records, results, strict=True)
+        unwritten = (r.event.sequence_number for r, result in pairs if result.outcome is Outcome.RETRY)
+        position.open_from = next(unwritten, None)
+        return results
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, because the caller may have stopped waiting
+
+
+async def _end(position: _Position) -> None:
+    """Closes a writer when its write has ended."""
+    if position.running is not None:
+        await asyncio.wait([position.running])
+    try:
+        await position.writer.aclose()
+    except Exception as error:  # what was written stays written
+        log.debug("closing the writer of a partition failed: %s", error)
+
+
+async def _ended(running: asyncio.Task[Any] | None, deadline: float) -> bool:
+    if running is None or running.done():
+        return True
+    left = deadline - asyncio.get_running_loop().time()
+    done, _ = await asyncio.wait([running], timeout=max(0.0, left))
+    return bool(done)
+
+
+def _again(batch: Batch, reason: str) -> Results:
+    return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
