@@ -126,7 +126,7 @@ class Forwarding:
         }
         properties.pop(INDEX, None)
         if record.index:
-            properties[INDEX] = record.index
+            properties[INDEX] = str(record.index)
         return Forwarded(
             properties,
             JSON if record.route == "document" else event.content_type,
