@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from typing import Annotated, Any
 
@@ -150,7 +151,12 @@ class Route(Struct, frozen=True):
             return tombstone(f"{self.name} has no delete_when_empty")
         if value is not None and not isinstance(value, dict):
             return not_object(document)
-        given = {"patch": (), **{name: compute(value, event) for name, compute in self.values.items()}}
+        given: dict[str, Any] = {"patch": ()}
+        for name, compute in self.values.items():
+            with (
+                suppress(WrongTypeError) if value is None else nullcontext()
+            ):  # the key of a tombstone need not be in it
+                given[name] = compute(value, event)
         if value is None:
             operation, given = Operation.DELETE, {**given, "patch": (), "ttl": None}
             given["id"] = given.get("id", event.partition_key)

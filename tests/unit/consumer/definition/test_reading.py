@@ -1,5 +1,8 @@
 """The consumer's file is read whole, or every problem is told with its place."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from consumer.config import read_config
@@ -7,10 +10,13 @@ from consumer.definition.hub_settings import keys_of_settings
 from consumer.definition.loading import find_hub, load_definition, only_hub
 from consumer.definition.reading import read_definition
 from consumer.formats import CsvOptions, DecoderName
-from consumer.mapping.steps.routes import Mapper
+from consumer.mapping.steps.routes import Mapper, RouteOptions
+from consumer.mapping.steps.table import STEPS
+from tidemark.foundation.app_settings import local_settings
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.settings_reader import ConfigError
 
+ROOT = Path(__file__).parents[4]
 SETTINGS = {
     "EventHubConnection": "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
     "Other__fullyQualifiedNamespace": "two.servicebus.windows.net",
@@ -125,6 +131,32 @@ def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expecte
     assert len(found) == len(expected)
     for one, wanted in zip(found, expected, strict=True):
         assert one.startswith(wanted)
+
+
+def example_of_the_page():
+    return (ROOT / "docs/routes.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+
+
+def test_the_example_of_the_page_is_an_accepted_file():
+    definition = read_definition(
+        example_of_the_page(),
+        {**local_settings(ROOT / "local.settings.json"), "PLANE_KEY": "k" * 64},
+        name="f",
+    )
+
+    assert [[sink.name for sink in hub.sinks] for hub in definition.hubs] == [["documents", "late"]]
+    assert definition.doubts == ()
+
+
+def test_the_page_lists_every_step_and_every_key_of_a_route():
+    page = (ROOT / "docs/routes.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"^\| `\{ (\w+) = ", page, re.MULTILINE)) == set(STEPS)
+    routes = page.partition("## Routes")[2].partition("## Sinks")[0]
+    listed = re.findall(r"^\| (`.+?) \|", routes, re.MULTILINE)
+    assert {name for cell in listed for name in re.findall(r"`(\w+)", cell)} == set(
+        RouteOptions.__struct_fields__
+    )
 
 
 def test_what_is_no_toml_is_one_problem():

@@ -66,6 +66,7 @@ def write(document, sink="a", index=0, operation=Operation.UPSERT, **others):
         ([{"to": "a", "steps": [{"unwrap": "/x"}]}], {"x": 5}, [Rejection("not_object", "document 0 is a number; expected an object")]),
         ([{"to": "a", "delete_when_empty": True}], None, [write(None, operation=Operation.DELETE, id="k")]),
         ([{"to": "a"}, {"to": "b", "delete_when_empty": True, "id": "@property('id')"}], None, [write(None, "b", operation=Operation.DELETE, id="p")]),
+        ([{"to": "a", "delete_when_empty": True, "id": "/n", "version": "/v"}], None, [write(None, operation=Operation.DELETE, id="k")]),
         ([{"to": "a"}], None, [Rejection("tombstone", "the event has no body, or its document is null, and no route takes it")]),
         ([{"drop": "tombstone"}], None, [Dropped("tombstone")]),
         ([{"to": "a", "delete_when_empty": True, "ttl": 5, "operation": "patch", "patch": ["set /s = 1"]}], None, [write(None, operation=Operation.DELETE, id="k")]),
