@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 import msgspec
-from msgspec import Struct
 
 from tidemark.publisher.cli.csv_rows import CsvFormat, read_rows
 from tidemark.publisher.cli.given_options import GivenOptions, describe_differences
@@ -18,6 +17,7 @@ from tidemark.publisher.cli.text.bounded_lines import (
     without_mark,
 )
 from tidemark.publisher.cli.text.event_fields import read_object, text_of
+from tidemark.publisher.cli.text.input_line import Bookmark, InputLine
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 from tidemark.publisher.event_hubs.core.failures import ANEW
 
@@ -25,40 +25,6 @@ _CHUNK = 1024 * 1024  # bytes; how much of the published part is read at a time 
 _LINE_ENDS = b"\r\n"
 ANOTHER_STATE = f"start with another --state file: {ANEW}"
 _LAST_LINE_GREW = "the last of them has grown since"
-
-
-class InputLine(Struct, frozen=True):
-    """`body` is the line without its end, `number` counts from 1, `end` is the offset of the next line in bytes.
-
-    `count` is the number of lines up to here that are not blank, `digest` that of the whole input up to here. Of a file of rows,
-    `row` is what was read, and of a captured event `captured` are its partition key, application and system properties.
-    """
-
-    body: bytes
-    number: int
-    end: int
-    count: int
-    digest: str | None = None
-    row: Any = None
-    captured: tuple[str | None, Mapping[str, Any], Mapping[str, Any]] | None = None
-
-
-class Bookmark(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the input of one partition was published, and how its lines are assigned to partitions.
-
-    `count` and `digest` are those of an InputLine; earlier versions saved no digest. Up to the line `floored`, keys go to the
-    partitions that earlier versions chose, so that no line changes its partition. `given` are the options that decide what
-    becomes of a line; None in bookmarks of earlier versions. `partitions` is how many the hub had when the input was begun.
-    """
-
-    offset: int
-    line: int
-    count: int
-    partitions: int
-    key: str | None
-    digest: str | None = None
-    floored: int = 0
-    given: GivenOptions | None = None
 
 
 def write_bookmark(bookmark: Bookmark) -> str:

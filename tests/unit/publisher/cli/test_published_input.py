@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tidemark.publisher.cli.csv_rows import read_as_json_lines
 from tidemark.publisher.cli.input_lines import (
-    Bookmark,
     PublishedInput,
     read_bookmark,
     read_csv,
@@ -19,6 +18,7 @@ from tidemark.publisher.cli.input_lines import (
 )
 from tidemark.publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines, read_bounded
 from tidemark.publisher.cli.text.event_fields import EventFields
+from tidemark.publisher.cli.text.input_line import Bookmark
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 
 

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.foundation.version import install_hint
-from tidemark.publisher.cli.input_lines import InputLine
 from tidemark.publisher.cli.text.event_fields import read_object, text_of
+from tidemark.publisher.cli.text.input_line import InputLine
 from tidemark.publisher.errors import PublishSettingsError
 
 BINARY, STRUCTURED = "binary", "structured"
