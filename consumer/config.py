@@ -15,7 +15,14 @@ from msgspec import Struct, structs
 
 from consumer.formats import DECODER, OPTIONS, REGISTRY, BodyOptions, DecoderName, JsonOptions
 from consumer.formats import SETTINGS as DECODER_SETTINGS
-from consumer.options import BacklogLimits, BatchLimits, PositionPolicy, WritingTexts
+from consumer.options import (
+    BacklogLimits,
+    BatchLimits,
+    PositionPolicy,
+    Priority,
+    TelemetryConfig,
+    WritingTexts,
+)
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import shorten
@@ -29,6 +36,8 @@ _S = TypeVar("_S", bound=Struct)
 
 
 HIGHEST_PORT = 65_535
+MOST_BUCKETS = 5
+"""Throughput buckets of a container: learn.microsoft.com/azure/cosmos-db/throughput-buckets."""
 
 
 class SinkKind(StrEnum):
@@ -45,12 +54,6 @@ class DeadLettersKind(StrEnum):
     BLOB = "blob"
     COSMOS = "cosmos"
     SQL = "sql"
-
-
-class MetricsExporter(StrEnum):
-    NONE = "none"
-    AZURE_MONITOR = "azure_monitor"
-    OTLP = "otlp"
 
 
 class Hosting(StrEnum):
@@ -75,18 +78,6 @@ class SqlConfig(Struct, frozen=True):
     create_tables: bool | None = None
 
 
-class TelemetryConfig(Struct, frozen=True):
-    """How often an instance reports, in seconds, and where to."""
-
-    every: Annotated[float, "CONSUMER_TELEMETRY_EVERY"] = 5.0
-    folder: Annotated[str, "CONSUMER_TELEMETRY_FOLDER"] = ""
-    land: Annotated[float, "CONSUMER_TELEMETRY_LAND"] = 10.0
-    """Seconds between two files of records. A killed process loses the records of that time, besides the interval that it
-    was in. Each file is one write and later one read: at 10 s, 8,640 a day of an instance, some 6 cents in a data lake.
-    """
-    exporter: Annotated[MetricsExporter, "CONSUMER_METRICS_EXPORTER"] = MetricsExporter.NONE
-
-
 class ConsumerConfig(Struct, frozen=True):
     """One consumer. A connection is the name of a setting, so that no secret is copied here."""
 
@@ -97,6 +88,8 @@ class ConsumerConfig(Struct, frozen=True):
     consumer_group: Annotated[str, "EVENTHUB_CONSUMERGROUP"] = "$Default"
     rate: Annotated[float | None, "EVENTHUB_RATELIMIT"] = None
     fleet_rate: Annotated[float | None, "CONSUMER_FLEET_RATELIMIT"] = None
+    request_units: Annotated[float | None, "CONSUMER_RU_PER_SECOND"] = None
+    fleet_request_units: Annotated[float | None, "CONSUMER_FLEET_RU_PER_SECOND"] = None
     most_processes: int = 0
     """The most worker processes that the platform may run of a trigger, over all instances; 0 means unknown."""
     limits: BacklogLimits = BacklogLimits()
@@ -109,6 +102,9 @@ class ConsumerConfig(Struct, frozen=True):
     cosmos_container: Annotated[str, "COSMOS_CONTAINER"] = ""
     writing: WritingTexts = WritingTexts()
     """Which operations the documents are written with."""
+    cosmos_bucket: Annotated[int, "COSMOS_THROUGHPUT_BUCKET", 0] = 0
+    """The throughput bucket of its requests, 1 to 5; 0 is none."""
+    cosmos_priority: Annotated[Priority, "COSMOS_PRIORITY"] = Priority.UNSET
     sql: SqlConfig = SqlConfig()
     checkpoints: Annotated[StoreKind, "CONSUMER_CHECKPOINTS"] = StoreKind.BLOB
     storage_connection: str = "AzureWebJobsStorage"
@@ -217,7 +213,8 @@ class _Reader:
                 raise ValueError(text)
             return rate or None
 
-        return self.value(name, None, read, "records per second from 0 (no limit); fractions are fine")
+        unit = "request units" if "_RU_" in name else "records"
+        return self.value(name, None, read, f"{unit} per second from 0 (no limit); fractions are fine")
 
 
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -333,6 +330,16 @@ def _unfit(config: ConsumerConfig) -> Iterator[str]:
             f"CONSUMER_LEASE_EXPIRY is {config.lease_expiry:g} s; accepted: at least twice CONSUMER_LEASE_INTERVAL,"
             f" {config.lease_interval:g} s"
         )
+    limits = {
+        "CONSUMER_RU_PER_SECOND": config.request_units,
+        "CONSUMER_FLEET_RU_PER_SECOND": config.fleet_request_units,
+    }
+    for name, limit in limits.items():
+        if limit and config.sink is SinkKind.SQL:
+            other = "EVENTHUB_RATELIMIT or CONSUMER_FLEET_RATELIMIT"
+            yield f"{name} is {limit:g}, but CONSUMER_SINK=sql is charged no request units; set {other}"
+    if config.cosmos_bucket > MOST_BUCKETS:
+        yield f"COSMOS_THROUGHPUT_BUCKET is {config.cosmos_bucket}; accepted: 1 to {MOST_BUCKETS}, or 0 for none"
     if config.http_port > HIGHEST_PORT:
         yield f"CONSUMER_HTTP_PORT is {config.http_port}; accepted: 0 (none) to {HIGHEST_PORT}"
 

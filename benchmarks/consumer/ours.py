@@ -15,8 +15,9 @@ from consumer.core.statistics import Totals
 from consumer.leasing.start_position import Start
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Record, Write
+from consumer.options import DriverSettings
 from consumer.receiving.receiver import HubReceiver
-from consumer.running.driver import Driver, DriverSettings
+from consumer.running.driver import Driver
 from consumer.running.process import ConsumerProcess
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.stores.memory import MemoryCheckpointStore

@@ -106,6 +106,9 @@ def rate(
     fleet: Annotated[
         float | None, typer.Option("--fleet", help="Records per second of all instances together.")
     ] = None,
+    request_units: Annotated[
+        bool, typer.Option("--request-units", help="The order is for request units per second, not records.")
+    ] = False,
     lift: Annotated[bool, typer.Option("--lift", help="Return to the configured rate.")] = False,
     by: Annotated[str, typer.Option(help="Your name, for the scaling log.")] = "",
     root: Root = COMMAND_ROOT,
@@ -116,19 +119,22 @@ def rate(
     if [records is not None, fleet is not None, lift].count(True) != 1:
         raise typer.BadParameter("one of RECORDS, --fleet and --lift is needed", param_hint="RECORDS")
 
-    from consumer.telemetry.rate_orders import RateOrder
+    from consumer.telemetry.rate_orders import RateOrder, Unit
     from consumer.web import api
 
     by = by or getpass.getuser()
     wish = {"rate": records, "fleet_rate": fleet}
+    unit = Unit.REQUEST_UNITS if request_units else Unit.RECORDS
 
     async def by_storage(tables: api.ConsumerTables) -> str:
         who, _ = named(NOBODY, by)
-        return await api.order_rate(tables, name, api.rate_order(wish, by=who, at=tables.clock()))
+        return await api.order_rate(tables, name, api.rate_order(wish, by=who, at=tables.clock()), unit=unit)
 
     async def by_api(deployed: DeployedApp) -> str:
-        order = await deployed.post(("consumer", name, "rate"), RateOrder, {**wish, "by": by})
-        return api.rate_line(name, order)
+        # An app of a release before this one knows no unit, and would take the order for one of records.
+        named_unit = {"unit": api.UNITS[1]} if request_units else {}
+        order = await deployed.post(("consumer", name, "rate"), RateOrder, {**wish, **named_unit, "by": by})
+        return api.rate_line(name, order, unit=unit)
 
     console.print(escape(_run((root, app, account), by_storage, by_api)), soft_wrap=True)
 
@@ -143,10 +149,11 @@ def _show(consumer: ConsumerView) -> None:
         f" lag {_number(consumer.lag)}, {consumer.dead_letters_total} dead letters{dropped}",
         soft_wrap=True,
     )
-    order = consumer.order
-    if order is not None and order.holds:
-        each = f"{order.rate:g} records/s for each instance" if order.rate is not None else ""
-        kind = each or f"{order.fleet_rate:g} records/s for all together"
+    for order, unit in ((consumer.order, "records/s"), (consumer.ru_order, "RU/s")):
+        if order is None or not order.holds:
+            continue
+        each = f"{order.rate:g} {unit} for each instance" if order.rate is not None else ""
+        kind = each or f"{order.fleet_rate:g} {unit} for all together"
         console.print(f"  ordered: {kind}, by {escape(one_line(order.by))}", soft_wrap=True)
     instances = Table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
     for one in consumer.instances:

@@ -73,6 +73,11 @@ class RateChanged(Input, frozen=True):
     """Records per second; None means no limit."""
 
 
+class RequestUnitsChanged(Input, frozen=True):
+    rate: float | None
+    """Request units per second; None means no limit."""
+
+
 class RoutesRead(Input, frozen=True):
     """`routes` is None when they could not be read."""
 

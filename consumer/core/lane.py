@@ -114,15 +114,16 @@ class Lane:
     def _full(self) -> bool:
         return len(self._queue) >= self.limit or self._bytes >= self._limits.bytes
 
-    def cut(self, now: float, take: Take) -> list[Work]:
-        """Takes the works of the next batch: due retries, then first attempts as far as the rate allows.
+    def cut(self, now: float, take: Take, most: int) -> list[Work]:
+        """Takes the works of the next batch, `most` at most: due retries, then first attempts as far as the rate allows.
 
         At least one place is left for first attempts, so that records that are refused again and again do not hold up
         the others.
         """
         works: list[Work] = []
         size = 0
-        max_retries = self.limit - 1 if self._queue and self.limit > 1 else self.limit
+        limit = min(self.limit, most)
+        max_retries = limit - 1 if self._queue and limit > 1 else limit
         while self._retries and self._retries[0][0] <= now and len(works) < max_retries:
             work = self._retries[0][2]
             if works and size + work.size > self._limits.bytes:
@@ -130,7 +131,7 @@ class Lane:
             heappop(self._retries)
             size += work.size
             works.append(work)
-        fitting = self._count_fitting(self.limit - len(works), size, alone=not works)
+        fitting = self._count_fitting(limit - len(works), size, alone=not works)
         granted = self._grant_in_order(fitting, take) if self._ordered else fitting and take(fitting, 0)
         for _ in range(granted):
             work = self._queue.popleft()[1]

@@ -21,20 +21,25 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import count
 
+from consumer.core.charging import charge_of
 from consumer.core.lane import Lane, Take
 from consumer.core.settled.low_water import WorkList
 from consumer.core.work import Work
 from consumer.model import Batch, Outcome, Routes, WriteResult
 from consumer.options import BatchLimits
+from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
 from tidemark.foundation.pacing.retry_delay import Chance, delay
 
 
 class Lanes:
     """All lanes of a sink. Every method that depends on time takes `now`."""
 
-    def __init__(self, limits: BatchLimits, routes: Routes, chance: Chance | None = None) -> None:
-        """`chance` spreads retries in time; None does not spread them."""
+    def __init__(
+        self, limits: BatchLimits, routes: Routes, charges: ChargeLimiter, chance: Chance | None = None
+    ) -> None:
+        """`charges` limits first attempts and retries alike. `chance` spreads retries in time; None does not spread them."""
         self.limits = limits
+        self._charges = charges
         self._chance = chance
         self.ordered = routes.by_partition
         self._routes = routes
@@ -85,12 +90,13 @@ class Lanes:
         start = self._turn % max(1, len(names))
         for name in names[start:] + names[:start]:
             lane = self._lanes[name]
-            while lane.may_send(now, flush=flush):
-                works = lane.cut(now, take)
+            while lane.may_send(now, flush=flush) and (most := self._charges.affordable(name, now)):
+                works = lane.cut(now, take, most)
                 if not works:
                     break
                 self._turn += 1
                 batch = Batch(next(self._numbers), name, tuple(work.record for work in works))
+                self._charges.start(batch.batch_id, name, len(works), now)
                 self._batches[batch.batch_id] = (name, works)
                 lane.in_flight += 1
                 batches.append(batch)
@@ -108,6 +114,9 @@ class Lanes:
         name, works = self._batches.pop(batch_id)
         lane = self._lane(name, now)
         lane.note_results(works, results, now)
+        if self._charges.awaits(batch_id):
+            served = [result.request_units for result in results if result.outcome is not Outcome.RETRY]
+            self._charges.settle(batch_id, map(charge_of, results), now, served=served)
         decided: list[tuple[Work, WriteResult]] = []
         to_retry: list[tuple[Work, WriteResult]] = []
         for work, result in zip(works, results, strict=True):
@@ -216,9 +225,12 @@ class Lanes:
 
     # -- reading
 
-    def next_at(self, next_start: float) -> float:
+    def next_at(self, next_start: float, now: float) -> float:
         """When `collect` may return a batch without further input. `next_start` is when the rate allows a first attempt."""
-        return min((lane.next_at(next_start) for lane in self._lanes.values()), default=math.inf)
+        times = [(name, lane.next_at(next_start)) for name, lane in self._lanes.items()]
+        if self._charges.rate is not None:
+            times = [(name, max(at, self._charges.next_at(name, now))) for name, at in times if at < math.inf]
+        return min((at for _, at in times), default=math.inf)
 
     @property
     def in_flight(self) -> int:

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from consumer.core import effects
 from consumer.core.backlog import Backlog, high_count, may_resume, pause_reason
+from consumer.core.charging import is_capped
 from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.lanes import Lanes
 from consumer.core.rejected_queue import RejectedQueue
@@ -31,6 +32,7 @@ from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
 from tidemark.foundation.pacing.shared_rate import Rate, limiter_of
 
@@ -47,13 +49,15 @@ class Pipeline:
         transactional: bool,
         rate: Rate,
         now: float,
+        request_units: float | None = None,
         chance: Chance | None = None,
     ) -> None:
         """`chance` spreads retries in time; None does not spread them."""
         self._limits = limits
         self._transactional = transactional
         self._limiter = limiter_of(rate, now)
-        self._lanes = Lanes(batches, routes, chance)
+        self._charges = ChargeLimiter(request_units, now)
+        self._lanes = Lanes(batches, routes, self._charges, chance)
         self._backlog = Backlog()
         self._rejected = RejectedQueue()
         self._paused = ""  # the reason
@@ -90,6 +94,8 @@ class Pipeline:
                 self._ending(item, now)
             case effects.RateChanged():
                 self._limiter.set_rate(item.rate, now)
+            case effects.RequestUnitsChanged():
+                self._charges.set_rate(item.rate, now)
             case effects.RoutesRead():
                 self._routes_read(item, now)
         # A Tick needs no case: `handle` evaluates everything that depends on time after every input.
@@ -171,7 +177,9 @@ class Pipeline:
         totals.request_units += result.request_units
         if result.outcome is Outcome.RETRY:
             totals.retried += 1
-            totals.throttled += result.throttled
+            capped = is_capped(result)
+            totals.throttled += result.throttled and not capped
+            totals.capped += capped
             self._cause = f"status {result.status}: {result.reason}" if result.status else result.reason
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
             totals.dead_letters += 1  # the sink stored the dead letter itself
@@ -294,7 +302,7 @@ class Pipeline:
                 yield order
 
     def _regulate(self) -> Iterator[effects.Effect]:
-        held = self._backlog.measure(self._limiter.rate)
+        held = self._backlog.measure(self._pace)
         if not self._paused:
             reason = pause_reason(self._limits, held)
             if reason is not None:
@@ -325,7 +333,9 @@ class Pipeline:
 
     def _wake_at(self, now: float) -> float:
         at = min(
-            self._checkpoint_at, self._lanes.next_at(self._limiter.next_at(now)), self._rejected.next_at()
+            self._checkpoint_at,
+            self._lanes.next_at(self._limiter.next_at(now), now),
+            self._rejected.next_at(),
         )
         if self._lanes.stranded and not self._reading_routes:
             at = min(at, self._routes_at)
@@ -334,9 +344,15 @@ class Pipeline:
     # -- reading
 
     @property
+    def _pace(self) -> float | None:
+        """Records per second that both limits allow, as far as charges are known; None without a limit."""
+        limits = (self._limiter.rate, self._charges.records_per_second)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
     def room(self) -> int:
         """How many events may be received before receiving pauses."""
-        return max(0, high_count(self._limits, self._limiter.rate) - self._backlog.count)
+        return max(0, high_count(self._limits, self._pace) - self._backlog.count)
 
     def unsettled(self, partition: str, epoch: int) -> int | None:
         """How many events of a claim are not settled; None when the claim is over."""
@@ -363,4 +379,5 @@ class Pipeline:
             partitions=tuple(partition.statistics() for partition in self._backlog.partitions.values()),
             pause_reason=self._paused,
             due_at=self._wake_at(now),
+            request_unit_limit=self._charges.rate,
         )

@@ -22,6 +22,9 @@ class Totals(Struct):
     written: int = 0
     retried: int = 0
     throttled: int = 0
+    """Refused for lack of throughput (429); those of `capped` are not among them."""
+    capped: int = 0
+    """Refused by the limit of a throughput bucket (429, sub-status 3212)."""
     dead_letters: int = 0
     checkpoints: int = 0
     checkpoints_failed: int = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from consumer.config import ConsumerConfig, DeadLettersKind, MetricsExporter, SinkKind, StoreKind
+from consumer.config import ConsumerConfig, DeadLettersKind, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.model import HubDefinition, SinkDefinition
@@ -19,6 +19,7 @@ from consumer.mapping.operations import write_options
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import load_transform, mapping_of
 from consumer.model import Stream
+from consumer.options import MetricsExporter
 from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
@@ -28,7 +29,7 @@ from consumer.stores.blob.leases import BlobLeaseStore
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.metrics import ConsumerMetrics, azure_monitor_metrics, otlp_metrics
-from consumer.telemetry.rate_orders import RateFollower, Rates, TableRateStore
+from consumer.telemetry.rate_orders import Limits, RateFollower, Rates, TableRateStore, Unit
 from consumer.telemetry.records import Identity
 from consumer.telemetry.reporter import Reporter
 from consumer.telemetry.stats_store import TableStatsStore
@@ -162,6 +163,8 @@ def sink_table(config: ConsumerConfig) -> dict[str, Any]:
         "id": config.id_from,
         "meta": config.meta,
         **structs.asdict(config.writing),
+        "throughput_bucket": config.cosmos_bucket,
+        "priority": str(config.cosmos_priority),
     }
 
 
@@ -169,11 +172,9 @@ def reporter(
     parts: Parts,
     instance: str,
     statistics: Callable[[], PipelineStatistics | None],
-    *,
-    set_rate: Callable[[float | None], None],
-    set_fleet_rate: Callable[[float | None], None],
+    limits: Mapping[Unit, Limits],
 ) -> Reporter:
-    """The reporter of an instance. In a dry run it writes to the log only.
+    """The reporter of an instance. In a dry run it writes to the log only. `limits` are changed by orders.
 
     Raises SettingsError for a folder or an exporter that cannot work.
     """
@@ -183,15 +184,13 @@ def reporter(
         return Reporter(identity, statistics, every=config.telemetry.every)
     stats: TableStatsStore | None = None
     rates: RateFollower | None = None
+    configured = {
+        Unit.RECORDS: Rates(config.rate, config.fleet_rate),
+        Unit.REQUEST_UNITS: Rates(config.request_units, config.fleet_request_units),
+    }
     try:
         stats = TableStatsStore(settings, STORAGE)
-        rates = RateFollower(
-            TableRateStore(settings, STORAGE),
-            config.name,
-            Rates(config.rate, config.fleet_rate),
-            set_rate=set_rate,
-            set_fleet_rate=set_fleet_rate,
-        )
+        rates = RateFollower(TableRateStore(settings, STORAGE), config.name, configured, limits)
     except ConnectionSettingsError as error:
         log.warning("no row in ConsumerStats and no rate orders: %s", error)
     telemetry = config.telemetry

@@ -15,7 +15,7 @@ from contextvars import Context
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from consumer.core import effects
 from consumer.core.pipeline import Pipeline
@@ -23,12 +23,11 @@ from consumer.core.statistics import PipelineStatistics
 from consumer.errors import FencedError
 from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
-from consumer.options import BacklogLimits, BatchLimits
+from consumer.options import DriverSettings
 from consumer.ports import CheckpointStore, DeadLetterBox, OrderedSink, Sink
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
-from tidemark.foundation.pacing.shared_rate import Rate
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -38,20 +37,6 @@ PREPARED_AT_ONCE = 500
 """Events prepared before other tasks of the loop run: about ten milliseconds."""
 PREPARED_BYTES = 1 << 20
 """Bytes prepared before other tasks of the loop run: about ten milliseconds at 100 MB/s."""
-
-
-class DriverSettings(Struct, frozen=True):
-    """The settings of a driver. `hub` and `consumer_group` are stored in dead letters."""
-
-    hub: str
-    consumer_group: str
-    limits: BacklogLimits = BacklogLimits()
-    batches: BatchLimits = BatchLimits()
-    rate: Rate = None
-    call_timeout: float = 60.0
-    """Seconds one call to a sink or store may take; after that its outcome is unknown and it is repeated."""
-    dry_run: bool = False
-    """COSMOS_WRITE=false: everything but the writes, the dead letters and the checkpoints."""
 
 
 @dataclass(eq=False)
@@ -103,6 +88,7 @@ class Driver:
             self._routes,
             transactional=self.sink.transactional,
             rate=self.settings.rate,
+            request_units=self.settings.request_units,
             now=self._now(),
             chance=self.chance,
         )
@@ -128,6 +114,10 @@ class Driver:
     def set_rate(self, rate: float | None) -> None:
         """Sets the rate in records per second; None means no limit."""
         self._feed(effects.RateChanged(rate))
+
+    def set_request_units(self, rate: float | None) -> None:
+        """Sets the request units per second; None means no limit."""
+        self._feed(effects.RequestUnitsChanged(rate))
 
     # -- partitions
 

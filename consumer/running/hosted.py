@@ -22,11 +22,13 @@ from consumer.errors import PositionError
 from consumer.leasing.claiming import CALL, claim_partition
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint, Claim, Event, Origin
+from consumer.options import DriverSettings
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts, reporter
-from consumer.running.driver import Driver, DriverSettings
+from consumer.running.driver import Driver
 from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
+from consumer.telemetry.rate_orders import Limits, Unit
 from consumer.telemetry.records import shared
 from tidemark.foundation.calls import answered
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
@@ -135,8 +137,13 @@ class _Working:
             parts,
             owner,
             lambda: self.driver.statistics() if self.driver.is_open else None,
-            set_rate=self.driver.set_rate,
-            set_fleet_rate=share_of(parts.config, self.driver.set_rate),
+            {
+                unit: Limits(set_limit, share_of(parts.config, set_limit, unit))
+                for unit, set_limit in (
+                    (Unit.RECORDS, self.driver.set_rate),
+                    (Unit.REQUEST_UNITS, self.driver.set_request_units),
+                )
+            },
         )
         self._reporter.open()
         self._contexts: list[contextvars.Context] = []
@@ -287,12 +294,16 @@ def _check(config: ConsumerConfig) -> None:
             "COSMOS_WRITE is false: with CONSUMER_HOSTING=trigger the host checkpoints what a dry run has not written;"
             " use slices, or a process"
         )
-    if config.fleet_rate is not None and not config.most_processes:
-        problems.append(
-            "CONSUMER_FLEET_RATELIMIT is set, and CONSUMER_MAXIMUM_INSTANCES is not: with CONSUMER_HOSTING=trigger an"
-            " instance knows no other, so it needs the most instances that the platform may run to know its share; or"
-            " set EVENTHUB_RATELIMIT, which is for each process"
-        )
+    for setting, own, fleet in (
+        ("CONSUMER_FLEET_RATELIMIT", "EVENTHUB_RATELIMIT", config.fleet_rate),
+        ("CONSUMER_FLEET_RU_PER_SECOND", "CONSUMER_RU_PER_SECOND", config.fleet_request_units),
+    ):
+        if fleet is not None and not config.most_processes:
+            problems.append(
+                f"{setting} is set, and CONSUMER_MAXIMUM_INSTANCES is not: with CONSUMER_HOSTING=trigger an"
+                " instance knows no other, so it needs the most instances that the platform may run to know its share; or"
+                f" set {own}, which is for each process"
+            )
     if problems:
         raise SettingsError("; ".join(problems))
 
@@ -303,13 +314,16 @@ def with_share(config: ConsumerConfig) -> ConsumerConfig:
     Instances of a trigger do not know each other. Each takes one share of the largest possible number of processes, so
     that together they never exceed the fleet rate.
     """
-    if config.fleet_rate is None:
-        return config
-    return structs.replace(config, rate=config.fleet_rate / config.most_processes)
+    shares = {
+        own: fleet / config.most_processes
+        for own, fleet in (("rate", config.fleet_rate), ("request_units", config.fleet_request_units))
+        if fleet is not None
+    }
+    return structs.replace(config, **shares)
 
 
 def share_of(
-    config: ConsumerConfig, set_rate: Callable[[float | None], None]
+    config: ConsumerConfig, set_rate: Callable[[float | None], None], unit: Unit = Unit.RECORDS
 ) -> Callable[[float | None], None]:
     """A function that follows an ordered fleet rate; None leaves this process its own rate."""
 
@@ -320,9 +334,9 @@ def share_of(
             set_rate(rate / config.most_processes)
         else:
             log.warning(
-                "a rate of %g/s was ordered for all instances together: a trigger can keep it only with"
+                "a rate of %g %s was ordered for all instances together: a trigger can keep it only with"
                 " CONSUMER_MAXIMUM_INSTANCES set; it is not followed",
-                rate,
+                *(rate, unit.text),
             )
 
     return set_fleet_rate

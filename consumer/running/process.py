@@ -13,13 +13,15 @@ from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
+from consumer.options import DriverSettings
 from consumer.probes.beating import Beating
 from consumer.probes.server import Board
 from consumer.running.assembly import Parts, reporter
-from consumer.running.driver import Driver, DriverSettings
+from consumer.running.driver import Driver
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.telemetry.rate_orders import Limits, Unit
 from consumer.telemetry.records import shared
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.shared_rate import Share as SharedRateOfHub
@@ -70,7 +72,12 @@ class ConsumerProcess:
         # A dry run uses stores in memory: other consumers must not notice it.
         sink = parts.sink()
         self.driver = Driver(
-            shared(DriverSettings, config, rate=self._rate if limiter is None else limiter),
+            shared(
+                DriverSettings,
+                config,
+                rate=self._rate if limiter is None else limiter,
+                request_units=share(config.request_units),
+            ),
             sink,
             MemoryCheckpointStore() if config.dry_run else self._stored,
             parts.dead_letters(),
@@ -85,17 +92,19 @@ class ConsumerProcess:
             MemoryLeaseStore() if config.dry_run else parts.leases(),
             on_stopping=lambda: setattr(self._reporter, "stopping", True),
         )
-        self._reporter = reporter(
-            parts,
-            self.owner,
-            self._statistics,
-            set_rate=lambda rate: self.driver.set_rate(share(rate)),
-            set_fleet_rate=self.consumer.set_fleet_rate,
-        )
+        self._reporter = reporter(parts, self.owner, self._statistics, self._limits(share))
         self.driver.on_checkpoint = self._reporter.on_checkpoint
         self.board = Board(self._reporter.identity, clock())
         """What probes answer from; see consumer/probes."""
         self._beating = self._make_beating()
+
+    def _limits(self, share: Share) -> dict[Unit, Limits]:
+        driver, consumer = self.driver, self.consumer
+        set_units = consumer.set_fleet_request_units
+        return {
+            Unit.RECORDS: Limits(lambda rate: driver.set_rate(share(rate)), consumer.set_fleet_rate),
+            Unit.REQUEST_UNITS: Limits(lambda rate: driver.set_request_units(share(rate)), set_units),
+        }
 
     def _make_beating(self) -> Beating:
         return Beating(

@@ -59,6 +59,8 @@ class RuntimeSettings(Struct, frozen=True):
     """The time of a shutdown with all its steps. Azure gives a container 30 s between SIGTERM and SIGKILL."""
     fleet_rate: float | None = None
     """Records per second of all instances together: each takes the share of the partitions it owns."""
+    fleet_request_units: float | None = None
+    """Request units per second, shared likewise."""
     retry: float = 2.0
     give_up_after: float | None = None
     """Seconds without an answer of hub or sink after which the partitions are given up; see `Reach`."""
@@ -237,7 +239,8 @@ class Consumer:
             self._note(Service.HUB, reached=False)
             raise
         self._note(Service.HUB, reached=True)
-        known: Collection[str] = partitions if self.settings.fleet_rate is None else ()
+        limits = (self.settings.fleet_rate, self.settings.fleet_request_units)
+        known: Collection[str] = partitions if limits == (None, None) else ()
         receivable = self._share.receivable(partitions, clock(), known_to_all=known)
         self._share_rate()  # with the larger number at once, even if the next call fails
         if len(receivable) < len(partitions):
@@ -259,14 +262,22 @@ class Consumer:
         return {lease.partition for lease in leased}
 
     def _share_rate(self) -> None:
-        """Sets the rate to this instance's share. A partition has one owner, so that all shares never exceed the fleet rate."""
-        fleet = self.settings.fleet_rate
-        if fleet is not None and self._share.partitions and self._receiving:
+        """Sets the limits to this instance's share. A partition has one owner, so that all shares never exceed the fleet's."""
+        if not self._share.partitions or not self._receiving:
+            return
+        if (fleet := self.settings.fleet_rate) is not None:
             self.driver.set_rate(self._share.rate(fleet, len(self._receiving)))
+        if (fleet := self.settings.fleet_request_units) is not None:
+            self.driver.set_request_units(self._share.rate(fleet, len(self._receiving)))
 
     def set_fleet_rate(self, rate: float | None) -> None:
         """Changes the rate of all instances together; it must be set on each of them."""
         self.settings = structs.replace(self.settings, fleet_rate=rate)
+        self._share_rate()
+
+    def set_fleet_request_units(self, rate: float | None) -> None:
+        """Changes the request units per second of all instances together; they must be set on each of them."""
+        self.settings = structs.replace(self.settings, fleet_request_units=rate)
         self._share_rate()
 
     def fenced(self, partition: str, epoch: int) -> None:

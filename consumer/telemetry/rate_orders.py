@@ -1,4 +1,4 @@
-"""Operators' orders for the rate of a consumer: one row per consumer in the table `ConsumerControls`.
+"""Operators' orders for the limits of a consumer: a row per consumer and unit in the table `ConsumerControls`.
 
 An order holds until it is lifted, over restarts too, and for instances that start later. The newest order counts.
 """
@@ -6,8 +6,8 @@ An order holds until it is lifted, over restarts too, and for instances that sta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -24,8 +24,19 @@ log = logging.getLogger("tidemark.consumer")
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
+class Unit(StrEnum):
+    """What is limited; the value is the row key of its orders."""
+
+    RECORDS = "rate"
+    REQUEST_UNITS = "request_units"
+
+    @property
+    def text(self) -> str:
+        return "records/s" if self is Unit.RECORDS else "RU/s"
+
+
 class RateOrder(Struct, frozen=True):
-    """Records per second: `rate` of each instance, or `fleet_rate` of all together; 0 is no limit. Both None: as
+    """Records or request units per second: `rate` of each instance, or `fleet_rate` of all together; 0 is no limit. Both None: as
     configured. `at` is epoch seconds.
     """
 
@@ -56,27 +67,27 @@ class TableRateStore(TableStore):
 
     TABLE = TABLE
 
-    async def load(self, consumer: str) -> RateOrder | None:
+    async def load(self, consumer: str, unit: Unit = Unit.RECORDS) -> RateOrder | None:
         """Raises RateOrderError for what cannot be read."""
-        row = await self._table.get(key_of(consumer), "rate")
+        row = await self._table.get(key_of(consumer), unit)
         return None if row is None else _read(row)
 
-    async def load_all(self) -> dict[str, RateOrder]:
+    async def load_all(self, unit: Unit = Unit.RECORDS) -> dict[str, RateOrder]:
         """The readable orders, by consumer; one that cannot be read is logged."""
         orders: dict[str, RateOrder] = {}
-        for row in await self._table.rows("RowKey eq 'rate'"):
+        for row in await self._table.rows(f"RowKey eq '{unit}'"):
             try:
                 orders[str(row.get("Name", row["PartitionKey"]))] = _read(row)
             except RateOrderError as error:
                 log.warning("%s", error)
         return orders
 
-    async def save(self, consumer: str, order: RateOrder) -> None:
+    async def save(self, consumer: str, order: RateOrder, unit: Unit = Unit.RECORDS) -> None:
         """Stores an order; it replaces the one before."""
         rates = {"rate": order.rate, "fleet_rate": order.fleet_rate}
         row: dict[str, Any] = {
             "PartitionKey": key_of(consumer),
-            "RowKey": "rate",
+            "RowKey": str(unit),
             "Name": consumer,
             "Schema": SCHEMA,
             "by": order.by,
@@ -107,42 +118,61 @@ def effective(order: RateOrder | None, configured: Rates) -> Rates:
     return Rates(rate=order.rate or None)
 
 
-@dataclass(eq=False)
+class Limits(Struct, frozen=True):
+    """How the limits of an instance are changed. `set_fleet_rate` with None must not set the instance's own: `set_rate` is called
+    after it.
+    """
+
+    set_rate: Callable[[float | None], None]
+    set_fleet_rate: Callable[[float | None], None]
+
+
 class RateFollower:
     """Applies orders to one instance. Call `poll` at intervals; an order that cannot be read changes nothing."""
 
-    store: TableRateStore
-    consumer: str
-    configured: Rates
-    set_rate: Callable[[float | None], None]
-    set_fleet_rate: Callable[[float | None], None]
-    """With None it must not set the instance's rate: `set_rate` is called after it."""
-
-    def __post_init__(self) -> None:
-        self.rates = self.configured
+    def __init__(
+        self,
+        store: TableRateStore,
+        consumer: str,
+        configured: Mapping[Unit, Rates],
+        limits: Mapping[Unit, Limits],
+    ) -> None:
+        self._store = store
+        self._consumer = consumer
+        self._configured = configured
+        self._limits = limits
+        self.rates = dict(configured)
 
     async def poll(self) -> None:
-        """Reads the order and applies it if it changes the rates.
+        """Reads the orders and applies those that change a limit.
 
         Raises RateOrderError, StoreUnavailableError.
         """
-        order = await self.store.load(self.consumer)
-        rates = effective(order, self.configured)
-        if rates == self.rates:
-            return
-        by = f"ordered by {order.by}" if order is not None and rates != self.configured else "as configured"
-        log.info("rate: %s, %s", rates_text(rates), by)
-        self.rates = rates
-        self.set_fleet_rate(rates.fleet_rate)
-        if rates.fleet_rate is None:
-            self.set_rate(rates.rate)
+        unreadable: RateOrderError | None = None
+        for unit, configured in self._configured.items():
+            try:
+                order = await self._store.load(self._consumer, unit)
+            except RateOrderError as error:  # the order for the other unit is followed all the same
+                unreadable = error
+                continue
+            rates = effective(order, configured)
+            if rates == self.rates[unit]:
+                continue
+            by = f"ordered by {order.by}" if order is not None and rates != configured else "as configured"
+            log.info("rate: %s, %s", rates_text(rates, unit), by)
+            self.rates[unit] = rates
+            self._limits[unit].set_fleet_rate(rates.fleet_rate)
+            if rates.fleet_rate is None:
+                self._limits[unit].set_rate(rates.rate)
+        if unreadable is not None:
+            raise unreadable
 
     async def aclose(self) -> None:
-        await self.store.aclose()
+        await self._store.aclose()
 
 
-def rates_text(rates: Rates) -> str:
+def rates_text(rates: Rates, unit: Unit = Unit.RECORDS) -> str:
     """The rates as text: `500 records/s for each instance`."""
     if rates.fleet_rate is not None:
-        return f"{rates.fleet_rate:,g} records/s for all instances together"
-    return "no limit" if rates.rate is None else f"{rates.rate:,g} records/s for each instance"
+        return f"{rates.fleet_rate:,g} {unit.text} for all instances together"
+    return "no limit" if rates.rate is None else f"{rates.rate:,g} {unit.text} for each instance"

@@ -57,6 +57,8 @@ class ConsumerView(Struct, frozen=True):
     dropped_total: int
     lag: int | None
     order: RateOrder | None
+    ru_order: RateOrder | None
+    """The order for request units."""
     instances: tuple[InstanceView, ...]
     partitions: tuple[PartitionView, ...]
 
@@ -72,17 +74,27 @@ _SUMS = ("rate_limit", "written_per_s", "throttled_share", "ru_per_record", "ru_
 
 
 def consumers_view(
-    rows: Sequence[ConsumerStats], orders: Mapping[str, RateOrder], *, now: float
+    rows: Sequence[ConsumerStats],
+    orders: Mapping[str, RateOrder],
+    unit_orders: Mapping[str, RateOrder] | None = None,
+    *,
+    now: float,
 ) -> ConsumersView:
-    """All consumers that have rows or orders, by name."""
+    """All consumers that have rows or orders, by name. `unit_orders` are those for request units."""
+    unit_orders = unit_orders or {}
     by_consumer = attrgetter("consumer")
     by_name = {name: list(group) for name, group in groupby(sorted(rows, key=by_consumer), key=by_consumer)}
-    names = sorted(by_name.keys() | {name for name, order in orders.items() if order.holds})
-    consumers = tuple(_consumer(name, by_name.get(name, []), orders.get(name), now) for name in names)
+    ordered = {name for given in (orders, unit_orders) for name, order in given.items() if order.holds}
+    consumers = tuple(
+        _consumer(name, by_name.get(name, []), (orders.get(name), unit_orders.get(name)), now)
+        for name in sorted(by_name.keys() | ordered)
+    )
     return ConsumersView(now, VERSION, STALE_AFTER, consumers)
 
 
-def _consumer(name: str, rows: list[ConsumerStats], order: RateOrder | None, now: float) -> ConsumerView:
+def _consumer(
+    name: str, rows: list[ConsumerStats], orders: tuple[RateOrder | None, RateOrder | None], now: float
+) -> ConsumerView:
     rows = sorted(rows, key=lambda stats: (-stats.at, stats.instance))
     instances = tuple(_instance(stats, now) for stats in rows)
     live = [
@@ -102,7 +114,8 @@ def _consumer(name: str, rows: list[ConsumerStats], order: RateOrder | None, now
         dead_letters_total=sum(stats.dead_letters_total for stats in rows),
         dropped_total=sum(stats.dropped_total for stats in rows),
         lag=sum(lag for lag in lags if lag is not None) if lags and None not in lags else None,
-        order=order,
+        order=orders[0],
+        ru_order=orders[1],
         instances=instances,
         partitions=partitions,
     )

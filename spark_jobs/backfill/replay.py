@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from consumer.config import ConsumerConfig, read_config
 from consumer.model import Event
+from consumer.options import DriverSettings
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts
-from consumer.running.driver import Driver, DriverSettings
+from consumer.running.driver import Driver
 from consumer.running.waiting import when_available
 from consumer.sinks.cosmos.bulk import WriteMode
 from consumer.telemetry.records import shared

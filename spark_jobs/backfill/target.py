@@ -13,7 +13,7 @@ from consumer.ports import CheckpointStore, DeadLetterBox
 from consumer.running.assembly import Parts, sink_table
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
-from consumer.sinks.cosmos.options import CosmosOptions, mapping_options
+from consumer.sinks.cosmos.options import CosmosOptions, mapping_options, request_headers
 from consumer.sinks.cosmos.steps import EXISTS
 from consumer.sinks.types import SinkContext
 from consumer.versions import SUPERSEDED
@@ -91,6 +91,7 @@ def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMo
         mapping=mapping_options(options, context),
         connection=options.connection,
         mode=mode,
+        headers=request_headers(options.throughput_bucket, options.priority or "low"),
     )
 
 

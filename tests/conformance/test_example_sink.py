@@ -11,7 +11,8 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from consumer.model import Claim, Stream
-from consumer.running.driver import Driver, DriverSettings
+from consumer.options import DriverSettings
+from consumer.running.driver import Driver
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore

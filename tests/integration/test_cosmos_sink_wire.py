@@ -11,10 +11,12 @@ from azure.cosmos import PartitionKey
 from azure.cosmos._routing.aio.routing_map_provider import PartitionKeyRangeCache
 from msgspec.structs import replace
 
+from consumer.core.charging import is_capped
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes, Write
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import FOLLOW_FOR, CosmosContainer, _Exchange
+from consumer.sinks.cosmos.options import request_headers
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
 from tidemark.foundation.azure.cosmos import cosmos_client
@@ -657,3 +659,26 @@ class TestOpening:
             await opened()
 
         assert caught.value.retry_after == 0.5
+
+
+async def test_bucket_and_priority_are_headers_of_every_request_and_refusals_by_the_bucket_are_told_apart(
+    server, opened, monkeypatch
+):
+    seen, handle = [], server.service.handle
+
+    def noted(method, target, headers, body):
+        seen.append((headers.get("x-ms-cosmos-throughput-bucket"), headers.get("x-ms-cosmos-priority-level")))
+        return handle(method, target, headers, body)
+
+    monkeypatch.setattr(server.service, "handle", noted)
+    sink, _ = await opened(headers=request_headers(3, "low"))
+    for _ in range(3):  # the SDK's own request, and those that follow its pattern
+        assert [result.outcome for result in await write(sink, records(sink, 2))] == [WRITTEN] * 2
+    for where in ("op.upsert.f0", "op.upsert.f1"):
+        server.inject(Fault(where, "error", status=429, condition="3212" if where.endswith("0") else "3200"))
+    results = await write(sink, records(sink, 2))
+
+    assert len(seen) >= 6
+    assert set(seen) == {("3", "Low")}
+    assert [result.status for result in results] == [429, 429]
+    assert list(map(is_capped, results)) == [True, False]

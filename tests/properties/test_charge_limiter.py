@@ -29,8 +29,8 @@ class Run:
     def until(self, time):
         """Time passes; the answers that come meanwhile are settled."""
         while self.answers and self.answers[0][0] <= time:
-            at, batch, lane, start, charge, records = heapq.heappop(self.answers)
-            self.limiter.settle(batch, lane, [charge] * records, at)
+            at, batch, start, charge, records = heapq.heappop(self.answers)
+            self.limiter.settle(batch, [charge] * records, at)
             start[2] = start[1] if charge is None else charge * records
         self.now = max(self.now, time)
 
@@ -43,7 +43,7 @@ class Run:
             reserved = (self.limiter._used - before) * (self.limiter.rate or 0.0)
             start = [self.now, reserved, None]
             self.starts.append(start)
-            heapq.heappush(self.answers, (self.now + latency, self.number, lane, start, charge, records))
+            heapq.heappush(self.answers, (self.now + latency, self.number, start, charge, records))
             self.in_flight_then = [each for each in self.starts if each[2] is None]
             start.append(self.in_flight_then)
         return records

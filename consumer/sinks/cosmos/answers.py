@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from consumer.core.charging import CAPPED
 from consumer.model import Outcome, WriteResult
 
 
@@ -49,6 +50,7 @@ MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
     (413, 3402): Meaning(RETRY, "response_too_large", retry_after=0.0),
     (424, None): Meaning(RETRY, "failed_dependency", retry_after=0.0),  # of an atomic batch that sank
     (429, None): Meaning(RETRY, "throttled"),
+    (429, 3212): Meaning(RETRY, CAPPED),  # the limit of its throughput bucket
     (449, None): Meaning(RETRY, "concurrent_write"),
 }
 _SERVER_ERROR = Meaning(RETRY, "server_error")

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -68,8 +68,9 @@ class CosmosBulkSink:
         connection: str = "CosmosConnection",
         mode: WriteMode = "upsert",
         bulk: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._container = CosmosContainer(settings, connection, database, container)
+        self._container = CosmosContainer(settings, connection, database, container, headers)
         if mode == "create":
             writing = structs.replace(mapping.writing, operation=Operation.CREATE)
             mapping = structs.replace(mapping, writing=writing)

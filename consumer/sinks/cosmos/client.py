@@ -30,7 +30,7 @@ from msgspec import Struct
 from yarl import URL
 
 from consumer.sinks.cosmos.answers import Answer
-from tidemark.foundation.azure.connections import CONNECT_TIMEOUT, describe_network_error
+from tidemark.foundation.azure.connections import CONNECT_TIMEOUT, Settings, describe_network_error
 from tidemark.foundation.azure.cosmos import ContainerConnection
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
@@ -89,14 +89,29 @@ class KeyRange(Struct, frozen=True):
 
 
 class CosmosContainer(ContainerConnection):
-    """Requests to one container. Each is sent once; a lost or unreadable answer becomes an Answer with status 0."""
+    """Requests to one container. Each is sent once; a lost or unreadable answer becomes an Answer with status 0. `headers` are
+    sent with each of them.
+    """
 
     _pattern: _Pattern | None = None
+
+    def __init__(
+        self,
+        settings: Settings,
+        connection: str,
+        database: str,
+        container: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(settings, connection, database, container)
+        self._headers = dict(headers or {})
 
     async def open(self) -> ContainerDefinition:
         """Connects and reads the definition. Raises SettingsError, UnavailableError."""
         await self.aclose()  # the client before, if it is opened again
         client = await self._connect()
+        # The SDK sends them with every request, so also with those that become bulk requests.
+        client.client_connection.default_headers.update(self._headers)
         try:
             with self._named_errors():
                 await client.__aenter__()

@@ -3,8 +3,8 @@
 import asyncio
 from functools import partial
 
-from consumer.options import BacklogLimits, BatchLimits
-from consumer.running.driver import Driver, DriverSettings
+from consumer.options import BacklogLimits, BatchLimits, DriverSettings
+from consumer.running.driver import Driver
 from consumer.running.runtime import Consumer, RuntimeSettings
 
 

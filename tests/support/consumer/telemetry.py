@@ -1,7 +1,7 @@
 """Statistics, stores in memory, and a pipeline that only counts: what tests of the telemetry need."""
 
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics, Totals
-from consumer.telemetry.rate_orders import RateOrder
+from consumer.telemetry.rate_orders import Limits, RateFollower, RateOrder, Rates, Unit
 from consumer.telemetry.records import Identity
 from tidemark.foundation.consumer_stats import from_row, to_row
 
@@ -59,24 +59,28 @@ class MemoryStatsStore:
 
 
 class MemoryRateStore:
-    """Orders by consumer. `failing` is raised by every call."""
+    """Orders by consumer and unit. `failing` is raised by every call."""
 
     def __init__(self):
         self.orders: dict[str, RateOrder] = {}
+        self.unit_orders: dict[str, RateOrder] = {}
         self.failing = None
         self.closed = False
 
-    async def load(self, consumer):
+    async def load(self, consumer, unit=Unit.RECORDS):
         self._answer()
-        return self.orders.get(consumer)
+        return self._of(unit).get(consumer)
 
-    async def load_all(self):
+    async def load_all(self, unit=Unit.RECORDS):
         self._answer()
-        return dict(self.orders)
+        return dict(self._of(unit))
 
-    async def save(self, consumer, order):
+    async def save(self, consumer, order, unit=Unit.RECORDS):
         self._answer()
-        self.orders[consumer] = order
+        self._of(unit)[consumer] = order
+
+    def _of(self, unit):
+        return self.orders if unit is Unit.RECORDS else self.unit_orders
 
     async def aclose(self):
         self.closed = True
@@ -84,3 +88,17 @@ class MemoryRateStore:
     def _answer(self):
         if self.failing is not None:
             raise self.failing
+
+
+def following(store, configured=Rates(), units=Rates(), *, calls=None):
+    """A follower of `flights`; each change of a limit is added to `calls` as (unit, "own" or "fleet", rate)."""
+    calls = [] if calls is None else calls
+
+    def limits(unit):
+        return Limits(
+            lambda rate: calls.append((str(unit), "own", rate)),
+            lambda rate: calls.append((str(unit), "fleet", rate)),
+        )
+
+    both = {Unit.RECORDS: configured, Unit.REQUEST_UNITS: units}
+    return RateFollower(store, "flights", both, {unit: limits(unit) for unit in Unit})

@@ -11,14 +11,13 @@ def learned(rate=100.0, charge=5.0):
     """A limiter that knows what a record of lane `a` is charged, ten minutes later."""
     limiter = ChargeLimiter(rate, 0.0)
     limiter.start(0, "a", limiter.affordable("a", 0.0), 0.0)
-    limiter.settle(0, "a", [charge], 0.05)
+    limiter.settle(0, [charge], 0.05)
     return limiter
 
 
 def test_without_a_limit_everything_may_start():
     limiter = ChargeLimiter(None, 0.0)
     limiter.start(1, "a", 100, 0.0)
-    limiter.settle(1, "a", [5.0] * 100, 0.1)
 
     assert limiter.affordable("a", 0.0) == UNLIMITED
     assert limiter.next_at("a", 7.0) == 7.0
@@ -46,7 +45,7 @@ def test_one_record_starts_and_its_answer_is_awaited_while_no_charge_is_known():
 def test_the_answer_of_the_first_record_says_when_the_next_may_start(charges, earliest):
     limiter = ChargeLimiter(100.0, 0.0)
     limiter.start(1, "a", 1, 0.0)
-    limiter.settle(1, "a", charges, 0.05)
+    limiter.settle(1, charges, 0.05)
 
     assert limiter.next_at("a", 0.05) == pytest.approx(earliest, abs=0.051)
     assert (limiter.records_per_second is None) == (charges in ([None], [0.0]))
@@ -55,7 +54,7 @@ def test_the_answer_of_the_first_record_says_when_the_next_may_start(charges, ea
 def test_a_lane_that_is_charged_nothing_is_not_held_back():
     limiter = learned(charge=500.0)
     limiter.start(1, "sql", 1, 20.0)
-    limiter.settle(1, "sql", [0.0], 20.1)
+    limiter.settle(1, [0.0], 20.1)
 
     assert limiter.affordable("sql", 20.1) == UNLIMITED
 
@@ -96,7 +95,7 @@ def test_a_batch_is_settled_by_its_answers_whatever_the_rate_is_then(charges, ra
     limiter = learned(charge=5.0)
     limiter.start(1, "a", 20, 20.0)
     limiter.set_rate(rate, 20.01)
-    limiter.settle(1, "a", charges, 20.02)
+    limiter.settle(1, charges, 20.02)
 
     assert limiter.next_at("a", 20.02) == pytest.approx(earliest, abs=0.005)
 
@@ -106,7 +105,7 @@ def test_a_higher_charge_counts_at_once_and_a_lower_one_by_and_by():
     paces = []
     for batch, charge in enumerate([50.0, 5.0, 5.0], start=1):
         limiter.start(batch, "a", 1, 20.0)
-        limiter.settle(batch, "a", [charge], 20.0)
+        limiter.settle(batch, [charge], 20.0)
         paces.append(limiter.records_per_second)
 
     assert paces == pytest.approx([2.0, 100 / 41, 100 / 33.8])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -120,14 +120,27 @@ class ChargeLimiter:
         self._used += seconds
         self._paid_until += seconds
 
-    def settle(self, batch: int, lane: str, charges: Iterable[float | None], now: float) -> None:
-        """The answers of a batch came. A charge that is None is unknown, and what was reserved for it counts."""
+    def awaits(self, batch: int) -> bool:
+        """Whether `settle` must be called for this batch; not for one that started without a limit."""
+        return batch in self._reserved
+
+    def settle(
+        self,
+        batch: int,
+        charges: Iterable[float | None],
+        now: float,
+        *,
+        served: Sequence[float] | None = None,
+    ) -> None:
+        """The answers of a batch came. A charge that is None is unknown, and what was reserved for it counts.
+
+        `served` are the charges of the records that were not refused, from which estimates are learned; None means all.
+        """
+        reserved = self._reserved.pop(batch)
         known = [charge for charge in charges if charge is not None]
-        if known:
-            self._learn(lane, sum(known) / len(known))
-        reserved = self._reserved.pop(batch, None)
-        if reserved is None:
-            return
+        learned = known if served is None else served
+        if learned:
+            self._learn(reserved.lane, sum(learned) / len(learned))
         self._trials -= reserved.each is None
         self._advance(now)
         if reserved.each is None:

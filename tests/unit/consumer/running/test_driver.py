@@ -10,8 +10,8 @@ from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.model import Claim, Event, Outcome, Record, Routes, WriteResult
-from consumer.options import BacklogLimits, BatchLimits
-from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
+from consumer.options import BacklogLimits, BatchLimits, DriverSettings
+from consumer.running.driver import PREPARED_BYTES, Driver
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink

@@ -10,7 +10,15 @@ import pytest
 from consumer.core.statistics import Totals
 from consumer.model import Checkpoint
 from consumer.telemetry.interval import between, lag_text, line
-from consumer.telemetry.rate_orders import RateFollower, RateOrder, RateOrderError, Rates, effective
+from consumer.telemetry.rate_orders import (
+    Limits,
+    RateFollower,
+    RateOrder,
+    RateOrderError,
+    Rates,
+    Unit,
+    effective,
+)
 from consumer.telemetry.records import IntervalRecord, line_fields
 from consumer.telemetry.reporter import Reporter
 from consumer.web.views import ConsumerView, InstanceView
@@ -18,6 +26,7 @@ from tests.support.consumer.telemetry import (
     IDENTITY,
     MemoryRateStore,
     MemoryStatsStore,
+    following,
     partition,
     statistics,
 )
@@ -276,7 +285,7 @@ async def test_nothing_is_told_before_there_are_statistics():
     rates.failing = AssertionError("asked too early")
     source.known = False
 
-    follower = RateFollower(rates, "flights", Rates(), set_rate=lambda _: None, set_fleet_rate=lambda _: None)
+    follower = following(rates)
     await told(source, stats=stats, rates=follower)
 
     assert stats.history == []
@@ -342,30 +351,34 @@ def test_an_order_replaces_what_is_configured(order, configured, expected):
 
 async def test_a_follower_calls_only_when_something_changes_and_keeps_the_rate_through_an_outage():
     store, calls = MemoryRateStore(), []
-    follower = RateFollower(
-        store,
-        "flights",
-        Rates(500.0),
-        set_rate=lambda rate: calls.append(("rate", rate)),
-        set_fleet_rate=lambda rate: calls.append(("fleet", rate)),
-    )
+    follower = following(store, Rates(500.0), Rates(4000.0), calls=calls)
     await follower.poll()
     store.orders["flights"] = RateOrder(rate=50.0, by="ann")
     await follower.poll()
     await follower.poll()
-    assert calls == [("fleet", None), ("rate", 50.0)]
+    assert calls == [("rate", "fleet", None), ("rate", "own", 50.0)]
     store.failing = RateOrderError("cannot be read")
     with pytest.raises(RateOrderError):
         await follower.poll()
-    assert follower.rates == Rates(50.0)
+    assert follower.rates == {Unit.RECORDS: Rates(50.0), Unit.REQUEST_UNITS: Rates(4000.0)}
 
     store.failing = None
     store.orders["flights"] = RateOrder(fleet_rate=1000.0)
     await follower.poll()
     store.orders["flights"] = RateOrder(by="ann")
+    store.unit_orders["flights"] = RateOrder(fleet_rate=9000.0)  # each unit has its own order
+    await follower.poll()
+    store.unit_orders["flights"] = RateOrder(rate=0.0)
     await follower.poll()
 
-    assert calls[2:] == [("fleet", 1000.0), ("fleet", None), ("rate", 500.0)]
+    assert calls[2:] == [
+        ("rate", "fleet", 1000.0),
+        ("rate", "fleet", None),
+        ("rate", "own", 500.0),
+        ("request_units", "fleet", 9000.0),
+        ("request_units", "fleet", None),
+        ("request_units", "own", None),
+    ]
 
 
 def test_an_order_reaches_a_running_instance_within_an_interval_and_again_after_a_restart():
@@ -373,13 +386,8 @@ def test_an_order_reaches_a_running_instance_within_an_interval_and_again_after_
 
     async def instance(order):
         now = asyncio.get_running_loop().time
-        follower = RateFollower(
-            store,
-            "flights",
-            Rates(),
-            set_rate=lambda rate: calls.append((now(), rate)),
-            set_fleet_rate=lambda _: None,
-        )
+        limits = Limits(lambda rate: calls.append((now(), rate)), lambda _: None)
+        follower = RateFollower(store, "flights", {Unit.RECORDS: Rates()}, {Unit.RECORDS: limits})
         telling = asyncio.create_task(told(Source(), 14, every=5.0, rates=follower))
         await asyncio.sleep(7)
         if order:

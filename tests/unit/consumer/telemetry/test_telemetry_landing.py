@@ -188,6 +188,6 @@ def test_records_land_every_ten_seconds_or_as_set_whatever_becomes_of_the_tables
     }
     parts = Parts(read_config(settings), settings)
 
-    made = reporter(parts, "vm", lambda: None, set_rate=print, set_fleet_rate=print)
+    made = reporter(parts, "vm", lambda: None, {})
 
     assert made.landing._rotate == seconds

@@ -8,10 +8,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from consumer.cli import status as cli_status
-from consumer.config import ConsumerConfig, TelemetryConfig
+from consumer.config import ConsumerConfig
+from consumer.options import TelemetryConfig
 from consumer.running.assembly import Parts
 from consumer.running.assembly import reporter as make_reporter
-from consumer.telemetry.rate_orders import RateOrder
+from consumer.telemetry.rate_orders import Limits, RateOrder, Unit
 from consumer.web import api
 from consumer.web.views import consumers_view
 from tests.support.consumer.telemetry import MemoryRateStore, MemoryStatsStore, partition, statistics
@@ -123,6 +124,29 @@ async def test_an_order_is_stored_and_stands_in_the_scaling_log(tables):
     )
 
 
+async def test_an_order_for_request_units_stands_beside_that_for_records(tables):
+    await api.set_rate(tables, "flights", b'{"rate": 500, "by": "ann"}')
+    answer = await api.set_rate(
+        tables, "flights", b'{"fleet_rate": 4000, "unit": "request_units", "by": "ann"}'
+    )
+
+    assert (answer.status, json.loads(answer.body)["fleet_rate"]) == (200, 4000.0)
+    assert await tables.rates.load("flights") == RateOrder(rate=500.0, by="ann", at=NOW)
+    assert await tables.rates.load("flights", Unit.REQUEST_UNITS) == RateOrder(
+        fleet_rate=4000.0, by="ann", at=NOW
+    )
+    [view] = json.loads((await api.status(tables)).body)["consumers"]
+    assert (view["order"]["rate"], view["ru_order"]["fleet_rate"]) == (500.0, 4000.0)
+    told = [entry.line for entry in (await tables.log.read()).entries]
+    assert (
+        sum(
+            "the rate of request units is 4,000 RU/s for all instances together, by ann" in line
+            for line in told
+        )
+        == 1
+    )
+
+
 async def test_lifting_and_unlimited_are_orders_too_and_the_signed_in_user_is_believed(tables):
     ann = Caller("ann@example.com", "0b1c")
     await api.set_rate(tables, "flights", b'{"fleet_rate": 0, "by": "somebody"}', ann)
@@ -178,6 +202,10 @@ async def test_an_order_of_a_consumer_that_is_gone_can_be_lifted(tables):
         (b'{"rate": 5, "fleet_rate": 6, "by": "ann"}', "one of them is accepted"),
         (b'{"rate": 5, "speed": 6, "by": "ann"}', "speed: is not accepted here"),
         (b'{"rate": 5, "by": 7}', "by: found 7"),
+        (
+            b'{"rate": 5, "unit": "bytes", "by": "ann"}',
+            "unit: found 'bytes'; accepted are records and request_units",
+        ),
     ],
 )
 async def test_an_order_that_cannot_be_is_refused_and_changes_nothing(tables, body, told):
@@ -262,8 +290,7 @@ async def test_a_reporter_of_settings_writes_its_row_and_follows_the_order(azuri
         Parts(config, settings),
         "vm-1",
         lambda: statistics(partition()),
-        set_rate=set_rate,
-        set_fleet_rate=rates.append,
+        {Unit.RECORDS: Limits(set_rate, rates.append), Unit.REQUEST_UNITS: Limits(print, print)},
     )
     try:
         await tables.rates.save("wired", RateOrder(by="ann", at=NOW))
