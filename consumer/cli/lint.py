@@ -57,6 +57,13 @@ def _build(definition: Definition) -> None:
         raise SettingsError("\n".join(problems))
 
 
+def schema() -> None:
+    """Prints the JSON Schema of the consumer's file, by which editors complete and check it."""
+    from consumer.definition.schema import schema as schema_of_file
+
+    print_json(schema_of_file())
+
+
 def lint(file: ConsumerFile, root: Root = COMMAND_ROOT, json_: Json = False) -> None:
     """Checks the consumer's file."""
     lint_file(file, root, json_=json_)

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
-from consumer.config import ConsumerConfig
+from consumer.config import ConsumerConfig, SinkKind
 from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.hub_settings import (
     CONNECTIONS,
@@ -154,13 +154,14 @@ class _File:
         steps, problems = read_steps(_tables(table, "steps"), self._settings)
         self._tell(table, "steps", problems)
         routes = self._read_routes(table, splits=sum(step.name.endswith(" split") for step in steps))
-        own = self._own_settings(name, table, known, common_rate=rate is not None)
-        config, settings = self._config(table, own, connections, common_rate=rate is not None)
-        if len(self._shared.problems) > before:
-            return None
         sinks = tuple(
             self._sinks[sink] for sink in dict.fromkeys(route.sink for route in routes) if sink in self._sinks
         )
+        own = self._own_settings(name, table, known, common_rate=rate is not None) | self._of_sql(sinks)
+        config, settings = self._config(table, own, connections, common_rate=rate is not None)
+        self._check_stores(table, config)
+        if len(self._shared.problems) > before:
+            return None
         mapper = Mapper(steps, _of_one_sink(routes) if len(sinks) <= 1 else routes)
         is_plain = not steps and len(routes) == 1 and routes[0].is_plain
         return HubDefinition(
@@ -234,6 +235,25 @@ class _File:
         except SettingsError as error:
             table.problem("connection", str(error))
         return config, {**self._settings, **own}
+
+    def _of_sql(self, sinks: Sequence[SinkDefinition]) -> dict[str, str]:
+        """The settings of an only sink to SQL, which keeps positions, leases and dead letters in its own database."""
+        if [sink.type for sink in sinks] != [SinkKind.SQL]:
+            return {}
+        url = self._settings.get(sinks[0].options.connection, "")
+        return {"CONSUMER_SINK": SinkKind.SQL, "CONSUMER_SQL_URL": url}
+
+    def _check_stores(self, table: Reader, config: ConsumerConfig) -> None:
+        stores = {"checkpoints": str(config.checkpoints), "dead_letters": str(config.dead_letters)}
+        for key, store in stores.items():
+            if config.sink is SinkKind.SQL and store != "sql":
+                table.problem(
+                    key, f"found {store!r}; sql is accepted, as the only sink keeps them with its rows"
+                )
+            if store == "sql" and not config.sql.url:
+                table.problem(key, "found 'sql', and the setting CONSUMER_SQL_URL is not set")
+            if store == "cosmos" and not config.cosmos_database:
+                table.problem(key, "found 'cosmos', and the setting COSMOS_DATABASE is not set")
 
     def _find_shared_groups(self, hubs: Sequence[HubDefinition]) -> None:
         """Two consumers of one group would take each other's partitions."""

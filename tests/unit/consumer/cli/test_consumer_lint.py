@@ -1,6 +1,8 @@
 """`tidemark lint FILE` tells what the consumer's start would refuse."""
 
 import json
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,22 @@ def test_what_a_start_would_refuse_is_told_with_exit_status_1(lint, what, told):
 def test_json_has_problems_and_doubts_apart(lint):
     assert len(json.loads(lint("--json").output)["doubts"]) == 1
     assert len(json.loads(lint("--json", route="x = 1").output)["problems"]) == 2
+
+
+@pytest.mark.parametrize("line", ["", "strat = 'latest'"])
+def test_editors_check_the_file_by_the_schema_that_the_command_prints(tmp_path, line):
+    printed = CliRunner().invoke(command_line({"consumer": "consumer.cli.commands"}), ["consumer", "schema"])
+    (tmp_path / "schema.json").write_text(printed.output)
+    (tmp_path / "f.toml").write_text(FILE.format(route=line, container="c", sink=""))
+    command = [Path(sysconfig.get_path("scripts"), "taplo"), "check", "--schema"]
+    answer = subprocess.run(
+        [*command, (tmp_path / "schema.json").as_uri(), "f.toml"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+
+    assert (answer.returncode == 0) is (line == "")
 
 
 def test_the_consumer_alone_has_the_command_too(lint):

@@ -159,6 +159,31 @@ def test_the_page_lists_every_step_and_every_key_of_a_route():
     )
 
 
+def test_an_only_sink_to_sql_keeps_everything_in_its_database(tmp_path):
+    settings = {**SETTINGS, "Orders": f"sqlite:///{tmp_path}/orders.db"}
+    sql = "[sinks.rows]\ntype = 'sql'\nconnection = 'Orders'\n"
+    config = read(f"{sql}{HUB}", settings).hubs[0].config
+
+    assert (config.checkpoints, config.dead_letters, config.sql.url) == ("sql", "sql", settings["Orders"])
+    assert problems(f"{sql}{HUB}checkpoints = 'blob'", settings) == [
+        "consumer.toml:7 hubs.flights.checkpoints: found 'blob'; sql is accepted, as the only sink keeps them with its rows"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("checkpoints = 'sql'", "checkpoints: found 'sql', and the setting CONSUMER_SQL_URL is not set"),
+        (
+            "dead_letters = 'cosmos'",
+            "dead_letters: found 'cosmos', and the setting COSMOS_DATABASE is not set",
+        ),
+    ],
+)
+def test_a_store_without_its_settings_is_told(key, told):
+    assert problems(f"{SINK}{HUB}{key}") == [f"consumer.toml:8 hubs.flights.{told}"]
+
+
 def test_what_is_no_toml_is_one_problem():
     assert problems("x = ")[0].startswith("consumer.toml: is no TOML: ")
 
