@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 
+from msgspec import structs
+
 from consumer.config import (
+    FILE,
     ConsumerConfig,
     DeadLettersKind,
     Hosting,
     SinkKind,
     StoreKind,
-    read_config,
     read_hosting,
     read_slice,
 )
 from consumer.decoding.registries import AzureRegistry, ConfluentRegistry
+from consumer.definition.loading import load_definition
+from consumer.definition.model import Definition, HubDefinition
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
 from consumer.formats import DecoderName, registry_of
 from consumer.running.assembly import Parts
@@ -44,30 +48,43 @@ _ROWS = "the rights SELECT, INSERT, UPDATE and DELETE (on a table of your own on
 def checks_of(settings: Settings, root: Path) -> list[Check]:
     """The checks of the consumer in the app's folder `root`. None without a consumer: a hub alone may be there for its lag."""
     hub, *targets = (settings.get(name, "").strip() for name in ("EVENTHUB_NAME", *_TARGETS))
-    is_elsewhere = hub and any(targets)  # a process with the same settings
+    is_elsewhere = settings.get(FILE) or (hub and any(targets))  # a process with the same settings
     if not is_elsewhere and read_hosting(settings) is Hosting.OFF:
         return []
     try:
         read_slice(settings)
-        config = read_config(settings)
-        Parts(config, settings).decoder()
+        definition = load_definition(settings)
+        for each in definition.hubs:
+            Parts(each.config, each.settings, each).decoder()
     except SettingsError as error:
         return [_configuration(str(error))]
-    checks = [_configuration("", config), *_of_consumer(settings, config)]
-    return [*checks, _slice(settings, config, root)] if read_hosting(settings) is Hosting.SLICES else checks
+    of_hubs = (check for each in definition.hubs for check in _of_consumer(each))
+    checks = [_configuration("", definition), *_once(of_hubs)]
+    if read_hosting(settings) is Hosting.SLICES:
+        checks.append(_slice(settings, definition.hubs[0].config, root))
+    return checks
 
 
-def _configuration(problems: str, config: ConsumerConfig | None = None) -> Check:
+def _once(checks: Iterable[Check]) -> Iterator[Check]:
+    """Hubs of one file share stores and sinks."""
+    return iter({(check.name, check.subject): check for check in checks}.values())
+
+
+def _configuration(problems: str, definition: Definition | None = None) -> Check:
     async def call() -> list[Finding]:
-        if config is None:
+        if definition is None:
             return [failed("configuration", _SETTINGS, problems, "correct the app settings that are named")]
-        finding = ok(
-            "configuration",
-            _SETTINGS,
-            f"hub '{config.hub}', group '{config.consumer_group}', sink {config.sink}",
-        )
+        findings = [
+            ok(
+                "configuration",
+                _SETTINGS,
+                f"hub '{hub.config.hub}', group '{hub.config.consumer_group}', sink"
+                f" {', '.join(sink.name for sink in hub.sinks) or hub.config.sink}",
+            )
+            for hub in definition.hubs
+        ]
         remedy = "correct its name or remove it: as it is, it does nothing"
-        return [finding, *(warning("configuration", _SETTINGS, doubt, remedy) for doubt in config.doubts)]
+        return findings + [warning("configuration", _SETTINGS, doubt, remedy) for doubt in definition.doubts]
 
     return Check("configuration", _SETTINGS, Needs("nothing", "the app settings"), call)
 
@@ -100,11 +117,12 @@ def function_timeout(path: Path) -> float | None:
     return 3600 * int(hours) + 60 * int(minutes) + float(seconds)
 
 
-def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
+def _of_consumer(hub: HubDefinition) -> Iterator[Check]:
+    settings, config = hub.settings, hub.config
     yield _receives(settings, config)
     yield from _registry(settings, config)
-    if config.sink is SinkKind.COSMOS:
-        yield _cosmos(settings, config, "write", config.cosmos_container)
+    for target in _containers(hub):
+        yield _cosmos(settings, target, "write", target.cosmos_container)
     if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}:
         yield _sql(settings, config)
     if config.checkpoints is StoreKind.BLOB:
@@ -117,6 +135,16 @@ def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
         yield _cosmos(settings, config, "dead letters", config.dead_letters_container)
     for table in (TableStatsStore.TABLE, TableRateStore.TABLE):
         yield _table(settings, table)
+
+
+def _containers(hub: HubDefinition) -> Iterator[ConsumerConfig]:
+    """The configuration with each container of Cosmos DB that the hub writes to."""
+    if not hub.sinks and hub.config.sink is SinkKind.COSMOS:
+        yield hub.config
+    for sink in hub.sinks:
+        if sink.type == SinkKind.COSMOS:
+            where = {name: getattr(sink.options, name) for name in ("connection", "database", "container")}
+            yield structs.replace(hub.config, **{f"cosmos_{name}": value for name, value in where.items()})
 
 
 def _receives(settings: Settings, config: ConsumerConfig) -> Check:

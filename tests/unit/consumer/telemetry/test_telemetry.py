@@ -31,7 +31,7 @@ from tests.support.consumer.telemetry import (
     statistics,
 )
 from tests.support.virtual_time import all_in_virtual_time, virtual_time
-from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
+from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats, from_row, to_row
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.log.tail import MARK
 
@@ -147,6 +147,18 @@ def test_of_many_partitions_a_line_names_those_furthest_behind():
 )
 def test_lag_counts_what_has_not_settled(last, received, low_water, unsettled, lag):
     assert partition(last=last, received=received, low_water=low_water, unsettled=unsettled).lag == lag
+
+
+@pytest.mark.parametrize("problem", ["no container; it has ended", ""])
+async def test_an_instance_that_failed_before_it_began_leaves_a_row_that_says_why(problem):
+    stats = MemoryStatsStore()
+    reporter = Reporter(IDENTITY, lambda: None, clock=wall, stats=stats)
+    reporter.start()
+    reporter.problem = problem
+    await reporter.aclose(asyncio.get_running_loop().time() + 5)
+
+    assert [(row.problem, row.stopping) for row in stats.history] == [(problem, True)] * bool(problem)
+    assert [from_row(to_row(row)).problem for row in stats.history] == [problem] * bool(problem)
 
 
 async def test_every_interval_writes_a_row_with_the_rates_of_the_interval():

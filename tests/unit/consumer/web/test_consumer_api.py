@@ -46,6 +46,7 @@ def test_instances_stand_newest_first_and_stale_ones_are_told_and_not_summed():
         row("b", age=3, paused=True, dead_letters_total=1, lag=[part("1")]),
         row("c", age=1, lag=[part("2"), part("10")]),
         row("d", age=2, stopping=True),
+        row("e", age=4, stopping=True, problem="no container; it has ended"),
     ]
     [view] = consumers_view(rows, {}, now=NOW).consumers
 
@@ -53,6 +54,7 @@ def test_instances_stand_newest_first_and_stale_ones_are_told_and_not_summed():
         ("c", "alive", 1.0),
         ("d", "stopped", 2.0),
         ("b", "paused", 3.0),
+        ("e", "failed", 4.0),
         ("a", "stale", 61.0),
     ]
     assert (view.live, view.rate_limit, view.written_per_s, view.ru_per_record) == (2, 1000.0, 200.0, 6.0)
