@@ -22,6 +22,7 @@ CELLS: dict[str, Cell] = {
     "ours": ours.end_to_end,
     "ours: driver and sink": ours.without_hub,
     "ours: sink alone": ours.sink_alone,
+    **ours.UPDATES,
     "ours: receiving": ours.receiving,
     "(a) upsert, one by one": peers.one_by_one,
     "(a) tuned client": peers.one_by_one_tuned,

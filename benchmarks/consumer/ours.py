@@ -6,7 +6,8 @@ import asyncio
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from benchmarks.consumer.meter import Meter
 from benchmarks.consumer.world import CONTAINER, DATABASE, HUB, PARTITIONS, World, bodies
@@ -14,7 +15,8 @@ from consumer.config import read_config
 from consumer.core.statistics import Totals
 from consumer.leasing.start_position import Start
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Batch, Event, Outcome, Record, Write
+from consumer.mapping.operations import WriteOptions
+from consumer.model import Batch, Event, Operation, Outcome, Record, Routes, Write
 from consumer.options import DriverSettings
 from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver
@@ -86,11 +88,39 @@ async def _receive(driver: Driver, partition: str, events: Sequence[Event]) -> N
 
 async def sink_alone(world: World, meter: Meter) -> None:
     """From the event's body to the answer, in batches of 100 per physical partition: what a bulk API does."""
-    events = [event for each in _events().values() for event in each]
+    events = _all_events()
     sink = _sink(world)
     meter.begin()
     meter.first()
-    routes = await sink.open()
+    await _write_all(sink, await sink.open(), events)
+    meter.done(len(events))
+    await sink.aclose()
+
+
+def updates(*, unknown: float = 0.0, **writing: Any) -> Callable[[World, Meter], Awaitable[None]]:
+    """A cell in which every document is written again, by a later event. `unknown` is the share of documents whose ETag the
+    sink has not remembered.
+    """
+
+    async def cell(world: World, meter: Meter) -> None:
+        sink = _sink(world, WriteOptions(source=HUB, **writing))
+        routes = await sink.open()
+        first = time.time_ns() // 1000  # above all numbers of the cells before, whose documents are there
+        await _write_all(sink, routes, _all_events(after=first))
+        later = _all_events(after=first + SINK_RECORDS)
+        known = sink._writer._known  # noqa: SLF001 - as another instance has it, which has not written them
+        for key in list(known)[: round(len(known) * unknown)]:
+            del known[key]
+        meter.begin()
+        meter.first()
+        await _write_all(sink, routes, later)
+        meter.done(len(later))
+        await sink.aclose()
+
+    return cell
+
+
+async def _write_all(sink: CosmosBulkSink, routes: Routes, events: Sequence[Event]) -> None:
     free = asyncio.Semaphore(SINK_REQUESTS)
     waiting: dict[str, list[Record]] = defaultdict(list)
 
@@ -99,7 +129,7 @@ async def sink_alone(world: World, meter: Meter) -> None:
             Batch(0, lane, tuple(records)), deadline=asyncio.get_running_loop().time() + 60
         )
         free.release()
-        if any(result.outcome is not Outcome.WRITTEN for result in results):
+        if any(result.outcome is not Outcome.WRITTEN or result.reason for result in results):
             raise RuntimeError(f"not written: {results}")
 
     async with asyncio.TaskGroup() as tasks:
@@ -113,8 +143,6 @@ async def sink_alone(world: World, meter: Meter) -> None:
         for lane, records in waiting.items():
             await free.acquire()
             tasks.create_task(write(lane, records))
-    meter.done(len(events))
-    await sink.aclose()
 
 
 async def receiving(world: World, meter: Meter) -> None:
@@ -153,19 +181,32 @@ def _totals(driver: Driver) -> Totals:
         return Totals()
 
 
-def _sink(world: World) -> CosmosBulkSink:
-    return CosmosBulkSink(
-        settings(world), database=DATABASE, container=CONTAINER, mapping=MappingOptions(HUB)
-    )
+def _sink(world: World, writing: WriteOptions | None = None) -> CosmosBulkSink:
+    mapping = MappingOptions(HUB, writing=writing or WriteOptions())
+    return CosmosBulkSink(settings(world), database=DATABASE, container=CONTAINER, mapping=mapping)
 
 
-def _events() -> dict[str, list[Event]]:
+def _all_events(*, after: int = 0) -> list[Event]:
+    return [event for each in _events(after=after).values() for event in each]
+
+
+def _events(*, after: int = 0) -> dict[str, list[Event]]:
     now = time.time()
     found: dict[str, list[Event]] = {}
     for partition in range(PARTITIONS):
         mine = range(SINK_RECORDS)[partition::PARTITIONS]
         found[str(partition)] = [
-            Event(str(partition), number, str(number * 1100), now, body)
+            Event(str(partition), after + number, str(number * 1100), now, body)
             for number, body in enumerate(bodies(mine))
         ]
     return found
+
+
+UPDATES = {
+    "ours: sink alone, updates": updates(),
+    "ours: guard, all known": updates(guard="number"),
+    "ours: guard, one in ten unknown": updates(guard="number", unknown=0.1),
+    "ours: guard, none known": updates(guard="number", unknown=1.0),
+    "ours: patches": updates(operation=Operation.PATCH),
+}
+"""Every document again, without the guard and under it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -155,14 +156,15 @@ class Changes:
     def _operation(self, step: PatchStep, created: dict[str, Any]) -> dict[str, Any] | Rejection:
         """The step as the service takes it; it is applied to the document that is created where none is."""
         try:
-            path = parse_path(step.path)
+            path = _parse(step.path)
         except SettingsError as error:
             return Rejection("patch", str(error))
         if step.op not in _OPS:
             return Rejection("patch", f"the patch step '{step.op}' is not known; accepted: {', '.join(_OPS)}")
-        if path[0] in _NOT_PATCHED or any(
+        is_key = path[0] in self._keys and any(
             path == key[: len(path)] or key == path[: len(key)] for key in self._paths
-        ):
+        )
+        if is_key or path[0] in _NOT_PATCHED:
             return Rejection(
                 "patch", f"'{step.path}' cannot be patched: it is the id, the partition key, or the service's"
             )
@@ -182,6 +184,11 @@ class Changes:
         return {**operation, "value": step.value}
 
 
+_parse = lru_cache(4096)(parse_path)
+"""Paths come from settings and from names of fields, so that there are few."""
+
+
+@lru_cache(4096)
 def _pointer(path: Path) -> str:
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)
 

@@ -70,10 +70,10 @@ class RecordWriter:
                 await self._settle(records, part, steps, send, results)
 
     def _first(self, record: Record) -> Step:
-        if stamp_of(record) is None:
+        if record.change is None:
             return first_step(record, None)
-        known = self._known.get(record.key)
-        return first_step(record, known, mostly_there=self._share_there > _READ_FIRST_ABOVE)
+        mostly_there = self._share_there > _READ_FIRST_ABOVE
+        return first_step(record, self._known.get(record.key), mostly_there=mostly_there)
 
     async def _settle(
         self,
@@ -133,7 +133,7 @@ class RecordWriter:
         for position, (index, operation) in enumerate(zip(part, operations, strict=True)):
             record, step = records[index], steps[index]
             result = result_of(operation)
-            if stamp_of(record) is not None:
+            if record.change is not None and record.change.stamp is not None:
                 self._learn(record, step, result, operation)
             found: Step | WriteResult = result
             is_victim = result.status == _FAILED_DEPENDENCY and conditional
