@@ -22,9 +22,6 @@ from tidemark.foundation.sanitize import without_secrets
 PER_PROPERTY = 100
 """Bytes that an entry of a dictionary or list takes, besides its name and value."""
 
-_MOST_TOLD = 5
-"""Rejected records of one event that its dead letter tells of: enough to see what is wrong with it."""
-
 NOTHING_SETTLED = -1
 """The low-water mark of a partition without settled events: sequence numbers begin at 0."""
 
@@ -154,9 +151,7 @@ class Record(Struct, frozen=True, gc=False):
     """Why nothing is written, if that is wanted."""
     operation: Operation = Operation.UPSERT
     sink: str = ""
-    """Write.sink."""
     index: int = 0
-    """Write.index."""
     of: int = 1
     """How many records the event has. They are next to each other wherever records are passed on."""
     change: Change | None = None
@@ -168,27 +163,13 @@ class Record(Struct, frozen=True, gc=False):
         return self.event.size + len(self.payload)
 
     @property
-    def number(self) -> tuple[int, int]:
-        """Unique among the records of a partition for one sink."""
+    def number(self) -> tuple[int, int]:  # unique among the records of a partition for one sink
         return self.event.sequence_number, self.index
 
     def replaces(self, earlier: Record) -> bool:
         """Whether writing only this record has the effect of writing both, the earlier one first."""
         is_whole = self.operation in {Operation.UPSERT, Operation.DELETE}
         return is_whole and may_follow(self.change, earlier.change)
-
-
-def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejection:
-    """Why an event is a dead letter whose records were rejected, one at least."""
-    record, rejection = rejected[0]
-    if record.of == 1:
-        return rejection
-    told = [
-        f"record {record.index}{f' for {record.sink}' if record.sink else ''}: {why.detail}"
-        for record, why in rejected[:_MOST_TOLD]
-    ]
-    more = [f"and {len(rejected) - _MOST_TOLD} more"] if len(rejected) > _MOST_TOLD else []
-    return Rejection(rejection.reason, "; ".join(told + more))
 
 
 class Outcome(StrEnum):
@@ -208,6 +189,8 @@ class WriteResult(Struct, frozen=True, gc=False):
     request_units: float = 0.0
     rerouted: bool = False
     """The lane no longer holds this record (a split): the routes were refreshed."""
+    rejection: Rejection | None = None
+    """Why the record is rejected, where the sink says more than `status` and `reason`."""
 
     @property
     def throttled(self) -> bool:
@@ -242,9 +225,7 @@ class Batch(Struct, frozen=True):
 
 
 class Routes(Struct, frozen=True):
-    """Assigns records to lanes. Lanes are written independently: each has its own batches, congestion control and
-    throttling.
-    """
+    """Assigns records to lanes, each with batches, congestion control and throttling of its own."""
 
     lower_bounds: tuple[str, ...] = ("",)
     """Sorted. A lane has the routes from its bound up to the next bound."""
@@ -253,11 +234,30 @@ class Routes(Struct, frozen=True):
     """Whether each Event Hubs partition is a lane, whose records are written in order. Such a sink has `attach` and `detach`."""
     batches: BatchLimits | None = None
     """How batches of these lanes are cut; None as the settings say."""
+    of_sinks: Mapping[str, Routes] = {}
+    """By name the routes of several sinks, in place of all others."""
+
+    def of(self, record: Record) -> Routes:
+        """The routes of the record's sink."""
+        return self.of_sinks.get(record.sink, self)
 
     def lane_of(self, record: Record) -> str:
+        """With several sinks `<sink>/<lane>`."""
+        if self.of_sinks:
+            return f"{record.sink}/{self.of_sinks[record.sink].lane_of(record)}"
         if self.by_partition:
             return record.event.partition
         return self.lanes[bisect_right(self.lower_bounds, record.route) - 1]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether any of the sinks is ordered by partition."""
+        return self.by_partition or any(routes.by_partition for routes in self.of_sinks.values())
+
+    def has_lane(self, name: str) -> bool:
+        sink, _, lane = name.partition("/")
+        found = self.of_sinks.get(sink)
+        return self.by_partition or name in self.lanes if found is None else found.has_lane(lane)
 
 
 class Stream(Struct, frozen=True):

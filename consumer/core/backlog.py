@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.work import Work
-from consumer.model import Rejection, rejection_of_event
+from consumer.model import Rejection
 from consumer.options import BacklogLimits
+from consumer.rejections import rejection_of_event
 
 LEAST_INTAKE = 100
 """Events that may be held however low the rate is: as many as one bulk request takes (BatchLimits.operations)."""
@@ -113,27 +114,22 @@ class Backlog:
             siblings.is_begun = True
         self._count_started(work, 1)
 
-    def settle(self, work: Work) -> Rejection | None:
-        """The record is written, or its event's dead letter is stored: releases the work, and settles the event with its last
-        one if this process still holds its claim. Returns why the event must become a dead letter before it is settled.
+    def settle(self, work: Work) -> None:
+        """The record is written, or the dead letter of its event is stored: releases the work. With the last record of an
+        event the event is settled, if this process still holds its claim.
         """
         siblings, partition = work.siblings, self._partition_of(work)
         if partition is not None and (siblings is None or (siblings.open == 1 and not siblings.is_given_up)):
-            if siblings is not None and siblings.rejected:
-                why = rejection_of_event(siblings.rejected)
-                siblings.rejected = []
-                return why
             partition.settle(work.record.event.sequence_number)
         self._end(work)
-        return None
 
-    def reject(self, work: Work, rejection: Rejection) -> Rejection | None:
-        """Returns why the event must become a dead letter: at once, or None while other records of it are not decided."""
+    def reject(self, work: Work, rejection: Rejection) -> Rejection:
+        """Returns why the event is a dead letter: of all its records that were rejected so far."""
         siblings = work.siblings
         if siblings is None:
             return rejection
         siblings.rejected = [*siblings.rejected, (work.record, rejection)]
-        return self.settle(work)
+        return rejection_of_event(siblings.rejected)
 
     def release(self, work: Work) -> None:
         """The work is no longer held. This does not settle its event."""

@@ -35,9 +35,11 @@ Take = Callable[[int, int], int]
 class Lane:
     """The works that wait for one lane, and how many batches of them may be in flight."""
 
-    def __init__(self, limits: BatchLimits, now: float, *, ordered: bool) -> None:
+    def __init__(self, limits: BatchLimits, now: float, *, ordered: bool, holds: Sequence[int] = ()) -> None:
+        """`holds` has the sequence numbers that an ordered lane must not reach; the caller changes it."""
         self._limits = limits
-        self._ordered = ordered
+        self.ordered = ordered
+        self._holds = holds
         # (since, work): first attempts, and in an ordered lane retries
         self._queue: deque[tuple[float, Work]] = deque()
         self._bytes = 0  # of the queue
@@ -56,7 +58,7 @@ class Lane:
 
     def append(self, since: float, work: Work) -> None:
         """Queues a first attempt. The oldest work stays in front, because the flush timer runs for the front."""
-        if self._ordered:
+        if self.ordered:
             self._insert_in_order(since, work)
         elif self._queue and since < self._queue[0][0]:
             self._queue.appendleft((since, work))
@@ -102,13 +104,17 @@ class Lane:
             return False
         if self._retries and self._retries[0][0] <= now:
             return True
-        if not self._queue:
+        if not self._queue or self._is_held:
             return False
         return flush or self._queue[0][0] + self._limits.flush_after <= now or self._full
 
     @property
+    def _is_held(self) -> bool:
+        return bool(self._holds) and _number(self._queue[0]) >= min(self._holds)
+
+    @property
     def _busy(self) -> bool:
-        return self.in_flight >= (1 if self._ordered else self.concurrency)
+        return self.in_flight >= (1 if self.ordered else self.concurrency)
 
     @property
     def _full(self) -> bool:
@@ -132,7 +138,7 @@ class Lane:
             size += work.size
             works.append(work)
         fitting = self._count_fitting(limit - len(works), size, alone=not works)
-        granted = self._grant_in_order(fitting, take) if self._ordered else fitting and take(fitting, 0)
+        granted = self._grant_in_order(fitting, take) if self.ordered else fitting and take(fitting, 0)
         for _ in range(granted):
             work = self._queue.popleft()[1]
             self._bytes -= work.size
@@ -148,6 +154,11 @@ class Lane:
         sink stores with them that the event is written: at least one event, however large, as soon as the rate grants
         its first record.
         """
+        if self._holds:
+            bound = min(self._holds)
+            fitting = sum(
+                1 for _ in takewhile(lambda item: _number(item) < bound, islice(self._queue, fitting))
+            )
         tried = takewhile(lambda item: item[1].attempts, islice(self._queue, fitting))
         retries = sum(1 for _ in tried)  # the rate counted them at their first attempt
         fitting = self._end_of_event(fitting)
@@ -224,6 +235,11 @@ class Lane:
 
     # -- reading
 
+    @property
+    def waiting(self) -> int:
+        """Works that wait here, for their first attempt or a retry."""
+        return len(self._queue) + len(self._retries)
+
     def next_at(self, next_start: float) -> float:
         """When `may_send` may become true without further input. `next_start` is when the rate allows a first attempt."""
         if self._busy:
@@ -231,7 +247,7 @@ class Lane:
         earliest = math.inf
         if self._retries:
             earliest = max(self._retries[0][0], self.paused_until)
-        if self._queue:
+        if self._queue and not self._is_held:
             due = -math.inf if self._full else self._queue[0][0] + self._limits.flush_after
             start = -math.inf if self._queue[0][1].attempts else next_start
             earliest = min(earliest, max(due, start, self.paused_until))

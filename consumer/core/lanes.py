@@ -17,7 +17,7 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import count
 
@@ -41,8 +41,9 @@ class Lanes:
         self.limits = limits
         self._charges = charges
         self._chance = chance
-        self.ordered = routes.by_partition
         self._routes = routes
+        # By partition the events that its ordered lanes must not pass; see `hold`.
+        self._holds: dict[str, list[int]] = {}
         self._lanes: dict[str, Lane] = {}
         self._keys: dict[str, deque[Work] | None] = {}  # by key in flight: the works that wait for it
         self._batches: dict[int, tuple[str, list[Work]]] = {}
@@ -55,7 +56,7 @@ class Lanes:
     def add(self, work: Work, now: float) -> None:
         """Queues a record; if one of its key is in flight, behind that one."""
         work.since = now
-        if not self.ordered:
+        if not self._routes.of(work.record).by_partition:
             key = work.record.key
             if key in self._keys:
                 waiting = self._keys[key]
@@ -73,13 +74,31 @@ class Lanes:
         self._enqueue(work, now)
 
     def _enqueue(self, work: Work, now: float) -> None:
-        self._lane(self._routes.lane_of(work.record), now).append(work.since, work)
+        self._lane_of(work, now).append(work.since, work)
 
-    def _lane(self, name: str, now: float) -> Lane:
+    def _lane_of(self, work: Work, now: float) -> Lane:
+        name = self._routes.lane_of(work.record)
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane(self._routes.batches or self.limits, now, ordered=self.ordered)
+            routes = self._routes.of(work.record)
+            holds = self._holds.setdefault(work.work_list.partition, []) if routes.by_partition else []
+            lane = Lane(routes.batches or self.limits, now, ordered=routes.by_partition, holds=holds)
+            self._lanes[name] = lane
         return lane
+
+    # -- holding
+
+    def hold(self, work: Work) -> None:
+        """Lets no ordered lane of the partition pass this event until `release_hold`: its dead letter is not stored yet, and a
+        later mark of the sink would cover it.
+        """
+        if self._routes.is_ordered:
+            number = work.record.event.sequence_number
+            self._holds.setdefault(work.work_list.partition, []).append(number)
+
+    def release_hold(self, work: Work) -> None:
+        if self._routes.is_ordered:
+            self._holds[work.work_list.partition].remove(work.record.event.sequence_number)
 
     # -- sending
 
@@ -112,7 +131,7 @@ class Lanes:
         The other works are queued for a retry.
         """
         name, works = self._batches.pop(batch_id)
-        lane = self._lane(name, now)
+        lane = self._lanes[name]  # kept while a batch of it is in flight
         lane.note_results(works, results, now)
         if self._charges.awaits(batch_id):
             served = [result.request_units for result in results if result.outcome is not Outcome.RETRY]
@@ -130,7 +149,7 @@ class Lanes:
         return decided
 
     def _retry(self, lane: Lane, refused: list[tuple[Work, WriteResult]], now: float) -> None:
-        if self.ordered:
+        if lane.ordered:
             for work, result in reversed(refused):
                 lane.give_back(work, now + delay(result.retry_after, lane.failures, self._chance))
             return
@@ -145,7 +164,7 @@ class Lanes:
 
     def release_key(self, work: Work, now: float) -> None:
         """Queues the next work of this work's key; call it when the work is settled or dropped."""
-        if self.ordered:
+        if self._routes.of(work.record).by_partition:
             return
         key = work.record.key
         waiting = self._keys[key]
@@ -186,12 +205,12 @@ class Lanes:
         retries += [(now, next(self._numbers), work) for work in self._stranded]
         self._stranded = []
         self._lanes = {
-            name: lane for name, lane in self._lanes.items() if name in routes.lanes or lane.in_flight
+            name: lane for name, lane in self._lanes.items() if routes.has_lane(name) or lane.in_flight
         }
         for since, work in sorted(queued, key=lambda item: item[0]):
-            self._lane(routes.lane_of(work.record), now).append(since, work)
+            self._lane_of(work, now).append(since, work)
         for due, number, work in retries:
-            self._lane(routes.lane_of(work.record), now).retry(due, number, work)
+            self._lane_of(work, now).retry(due, number, work)
 
     def drop(self, work_list: WorkList, now: float) -> list[Work]:
         """Removes the works of a claim that were never attempted, and for a closed claim also those that wait for a retry."""
@@ -231,6 +250,19 @@ class Lanes:
         if self._charges.rate is not None:
             times = [(name, max(at, self._charges.next_at(name, now))) for name, at in times if at < math.inf]
         return min((at for _, at in times), default=math.inf)
+
+    def waiting_most(self) -> str:
+        """With several sinks, which of them most works wait for, as the end of a sentence."""
+        if not self._routes.of_sinks:
+            return ""
+        counts = Counter[str]()
+        for name, lane in self._lanes.items():
+            counts[name.partition("/")[0]] += lane.waiting
+        for name, works in self._batches.values():
+            counts[name.partition("/")[0]] += len(works)
+        counts.update(work.record.sink for waiting in self._keys.values() for work in waiting or ())
+        [(sink, count)] = counts.most_common(1) or [("", 0)]
+        return f"; sink '{sink}' holds {count} of {counts.total()} records" if count else ""
 
     @property
     def in_flight(self) -> int:

@@ -137,18 +137,18 @@ class Pipeline:
                 self._lanes.add(work, now)
             elif record.rejection is not None:
                 self._backlog.begin(work, now)
-                self._note_letter(work, self._backlog.reject(work, record.rejection))
+                self._bury(work, record.rejection)
             else:
                 self._settle(work)
 
     def _settle(self, work: Work) -> None:
         if work.record.dropped is not None:
             self.totals.count_dropped(work.record.dropped.reason)
-        self._note_letter(work, self._backlog.settle(work))
+        self._backlog.settle(work)
 
-    def _note_letter(self, work: Work, why: Rejection | None) -> None:
-        if why is not None:
-            self._rejected.add(work, why)
+    def _bury(self, work: Work, rejection: Rejection) -> None:
+        self._rejected.add(work, self._backlog.reject(work, rejection))
+        self._lanes.hold(work)
 
     def _written(self, item: effects.BatchWritten, now: float) -> None:
         for work, result in zip(self._lanes.batch(item.batch_id), item.results, strict=True):
@@ -157,7 +157,8 @@ class Pipeline:
             if result.outcome is Outcome.RETRY:  # its claim is over
                 self._backlog.release(work)
             elif result.outcome is Outcome.REJECT:
-                self._reject(work, Rejection(f"status_{result.status}", result.reason), now)
+                rejection = result.rejection or Rejection(f"status_{result.status}", result.reason)
+                self._reject(work, rejection, now)
             else:
                 for settled in (*work.superseded, work):
                     self._settle(settled)
@@ -169,7 +170,7 @@ class Pipeline:
         if work.work_list.closed:  # the present owner of the partition receives it itself
             self._backlog.release(work)
         else:
-            self._note_letter(work, self._backlog.reject(work, rejection))
+            self._bury(work, rejection)
 
     def _tally(self, work: Work, result: WriteResult) -> None:
         totals = self.totals
@@ -180,7 +181,9 @@ class Pipeline:
             capped = is_capped(result)
             totals.throttled += result.throttled and not capped
             totals.capped += capped
-            self._cause = f"status {result.status}: {result.reason}" if result.status else result.reason
+            sink = f"sink '{work.record.sink}': " if work.record.sink else ""
+            status = f"status {result.status}: " if result.status else ""
+            self._cause = f"{sink}{status}{result.reason}"
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
             totals.dead_letters += 1  # the sink stored the dead letter itself
             self._poison += 1
@@ -196,22 +199,33 @@ class Pipeline:
         lot = self._rejected.take_stored(item.lot_id)
         if item.stored:
             self._dead_letters_backoff.worked()
-            self.totals.dead_letters += len(lot)
             others = self._backlog.count - len(lot) - len(self._rejected)
             for work, _ in lot:
                 # A record rejected before any attempt proves no poison while others still wait for the sink: they may be
                 # written in between.
-                self._poison += bool(work.attempts) or not others
+                if self._is_first_letter(work):
+                    self.totals.dead_letters += 1
+                    self._poison += bool(work.attempts) or others <= 0
+                self._lanes.release_hold(work)
                 self._backlog.settle(work)
         elif lot:
             for work, _ in lot:
                 if work.work_list.closed:
+                    self._lanes.release_hold(work)
                     self._backlog.release(work)
             self._rejected.put_back(
                 [rejected for rejected in lot if not rejected[0].work_list.closed],
                 now + self._dead_letters_backoff.failed(),
             )
             self._cause = "the dead-letter store does not take them"
+
+    def _is_first_letter(self, work: Work) -> bool:
+        """Whether this is the first time that the dead letter of the event is stored."""
+        siblings = work.siblings
+        if siblings is None:
+            return True
+        first, siblings.is_dead_letter = not siblings.is_dead_letter, True
+        return first
 
     def _saved(self, item: effects.CheckpointSaved, now: float) -> None:
         partition = self._backlog.find_claimed(item.partition, item.epoch)
@@ -259,7 +273,10 @@ class Pipeline:
         that are not in flight.
         """
         work_list = partition.work_list
-        for work in (*self._lanes.drop(work_list, now), *self._rejected.remove(work_list)):
+        rejected = self._rejected.remove(work_list)
+        for work in rejected:
+            self._lanes.release_hold(work)
+        for work in (*self._lanes.drop(work_list, now), *rejected):
             self._backlog.release(work)
 
     # -- effects
@@ -307,7 +324,7 @@ class Pipeline:
             reason = pause_reason(self._limits, held)
             if reason is not None:
                 self._paused = reason
-                yield effects.PauseReceiving(reason)
+                yield effects.PauseReceiving(reason + self._lanes.waiting_most())
         elif may_resume(self._limits, held):
             self._paused = ""
             yield effects.ResumeReceiving()
@@ -377,7 +394,7 @@ class Pipeline:
             cause=self._cause,
             concurrency=self._lanes.congestion(),
             partitions=tuple(partition.statistics() for partition in self._backlog.partitions.values()),
-            pause_reason=self._paused,
+            pause_reason=self._paused and self._paused + self._lanes.waiting_most(),
             due_at=self._wake_at(now),
             request_unit_limit=self._charges.rate,
         )

@@ -41,8 +41,11 @@ class RejectedQueue:
             return None
         lot = [self._waiting.popleft() for _ in range(min(DEAD_LETTERS_AT_ONCE, len(self._waiting)))]
         self._storing = (next(self._numbers), lot)
+        # Of several records of one event the last one's rejection tells of all.
+        events = {id(work.siblings or work): (work, why) for work, why in lot}
         return StoreDeadLetters(
-            self._storing[0], tuple(RejectedRecord(work.record, why, work.attempts) for work, why in lot)
+            self._storing[0],
+            tuple(RejectedRecord(work.record, why, work.attempts) for work, why in events.values()),
         )
 
     def take_stored(self, lot_id: int) -> list[Rejected]:

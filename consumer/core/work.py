@@ -21,7 +21,7 @@ class Siblings(Struct, eq=False, gc=False):
     """What the works of one event have in common, if the event has several records."""
 
     open: int
-    """How many of its records are neither written, rejected nor dropped; then 1 while its dead letter is stored."""
+    """How many of its records are neither written nor dropped, nor in a stored dead letter."""
     held: int
     """Bytes in memory of the event, which its works do not count."""
     is_counted: bool = False
@@ -30,6 +30,8 @@ class Siblings(Struct, eq=False, gc=False):
     """Whether any of its records was attempted or rejected."""
     is_given_up: bool = False
     """Whether a record was dropped that was neither written nor rejected, so that the event is not settled."""
+    is_dead_letter: bool = False
+    """Whether its dead letter is stored, and counted. It is stored again when another record is rejected."""
     rejected: list[tuple[Record, Rejection]] = []
 
 

@@ -22,6 +22,7 @@ from consumer.model import Stream
 from consumer.options import MetricsExporter
 from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
+from consumer.sinks.routed import RoutedSink
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
@@ -68,11 +69,12 @@ class Parts:
             kind = find_sink_type(self.config.sink)
             options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
             return kind.build(options, self._sink_context)
-        [sink] = [self._sink_of(sink) for sink in self._hub.sinks]
-        return sink
+        sinks = {sink.name: self._sink_of(sink) for sink in self._hub.sinks}
+        return RoutedSink(sinks) if len(sinks) > 1 else sinks[self._hub.sinks[0].name]
 
     def _sink_of(self, sink: SinkDefinition) -> Sink:
-        context = replace(self._sink_context, settings=self.settings, name=sink.name)
+        alone = len(self._hub.sinks) == 1
+        context = replace(self._sink_context, settings=self.settings, name=sink.name, alone=alone)
         return find_sink_type(sink.type).build(sink.options, context)
 
     @property

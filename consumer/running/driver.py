@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import structs
 
@@ -22,16 +21,14 @@ from consumer.core.pipeline import Pipeline
 from consumer.core.statistics import PipelineStatistics
 from consumer.errors import FencedError
 from consumer.mapping.preparing import Preparation
-from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
+from consumer.model import Batch, Checkpoint, Claim, Event, Routes
 from consumer.options import DriverSettings
 from consumer.ports import CheckpointStore, DeadLetterBox, OrderedSink, Sink
-from tidemark.foundation.calls import PATIENCE, answered
+from consumer.running.calls import Calls, again
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
 
 log = logging.getLogger("tidemark.consumer")
-
-_T = TypeVar("_T")
 
 PREPARED_AT_ONCE = 500
 """Events prepared before other tasks of the loop run: about ten milliseconds."""
@@ -61,6 +58,16 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._preparation = self.preparation or Preparation(self.sink.prepare)
+        settings = self.settings
+        self._calls = Calls(
+            self.sink,
+            self.checkpoints,
+            self.dead_letters,
+            (settings.hub, settings.consumer_group),
+            settings.call_timeout,
+            settings.dry_run,
+            lambda reached: self.on_answer(reached),
+        )
         self._routes: Routes | None = None  # as the sink returned them when it was opened
         self._pipeline: Pipeline | None = None
         # By partition and epoch, of claims whose hub was created anew.
@@ -105,7 +112,7 @@ class Driver:
 
     @property
     def _attaches(self) -> bool:
-        return self._routes is not None and self._routes.by_partition
+        return self._routes is not None and self._routes.is_ordered
 
     @property
     def is_open(self) -> bool:
@@ -161,7 +168,8 @@ class Driver:
         backoff, decoder = Backoff(self.chance), self._preparation.decoder
         while decoder is not None and (ids := decoder.missing(events)):
             try:
-                await self._answered("the decoder", decoder.load(ids, deadline=self._deadline()))
+                loading = decoder.load(ids, deadline=self._calls.deadline())
+                await self._calls.answered("the decoder", loading)
             except TidemarkError as error:
                 pause = max(backoff.failed(), getattr(error, "retry_after", None) or 0.0)
                 log.warning("partition %s waits %.0f s, then asks again: %s", partition, pause, error)
@@ -238,13 +246,6 @@ class Driver:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _deadline(self) -> float:
-        return self._now() + self.settings.call_timeout
-
-    async def _answered(self, what: str, call: Awaitable[_T]) -> _T:
-        """The result of a call. A call that does not keep its own deadline is abandoned."""
-        return await answered(what, self._deadline() + PATIENCE, call)
-
     def _feed(self, item: effects.Input) -> None:
         if self._closed:
             return
@@ -256,7 +257,8 @@ class Driver:
     def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.WriteBatch():
-                self._start_task(self._write(effect.batch, self.pipeline.epoch(effect.batch.lane)))
+                partition = effect.batch.records[0].event.partition
+                self._start_task(self._write(effect.batch, self.pipeline.epoch(partition)))
             case effects.WakeAt():
                 self._wake_at(effect.at)
             case effects.StoreDeadLetters():
@@ -308,29 +310,13 @@ class Driver:
         self._timer = loop.call_at(max(at, loop.time()), self._feed, effects.Tick(), context=self.context)
 
     async def _write(self, batch: Batch, epoch: int | None) -> None:
-        """`epoch` is that of the claim with a transactional sink, whose lanes are partitions."""
-        if self.settings.dry_run:
-            results: Sequence[WriteResult] = [WriteResult(Outcome.WRITTEN)] * len(batch.records)
-        else:
-            results = await self._write_for_real(batch, epoch)
-        self._feed(effects.BatchWritten(batch.batch_id, results))
-
-    async def _write_for_real(self, batch: Batch, epoch: int | None) -> Sequence[WriteResult]:
+        """`epoch` is that of the claim of an ordered lane, whose records are of one partition."""
         try:
-            results = await self._answered("the sink", self.sink.write(batch, deadline=self._deadline()))
+            results = await self._calls.write(batch)
         except FencedError as error:
-            self.fenced(batch.lane, epoch, error)
-            reason = str(error)
-        except Exception as error:  # the outcome is unknown: written again
-            log.warning("writing %d records failed: %r", len(batch.records), error)
-            self.on_answer(False)
-            reason = f"{type(error).__name__}: {error}"
-        else:
-            self.on_answer(any(result.reached for result in results))
-            if len(results) == len(batch.records):
-                return results
-            reason = f"the sink answered {len(results)} of {len(batch.records)} records"
-        return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
+            self.fenced(batch.records[0].event.partition, epoch, error)
+            results = again(batch, str(error))
+        self._feed(effects.BatchWritten(batch.batch_id, results))
 
     def fenced(self, partition: str, epoch: int | None, error: FencedError) -> None:
         """Ends a claim that a store refused: another consumer claimed the partition, or an operator set its position."""
@@ -342,48 +328,20 @@ class Driver:
             self.on_fenced(partition, epoch)
 
     async def _store(self, order: effects.StoreDeadLetters) -> None:
-        stored = True
-        if not self.settings.dry_run:
-            now, stream = time.time(), (self.settings.hub, self.settings.consumer_group)
-            dead_letters = [
-                DeadLetter(*stream, rejected.record.event, rejected.rejection, rejected.attempts, now)
-                for rejected in order.rejected
-            ]
-            try:
-                await self._answered(
-                    "the dead letters", self.dead_letters.put(dead_letters, deadline=self._deadline())
-                )
-            except Exception as error:  # the outcome is unknown: stored again
-                log.warning("storing %d dead letters failed: %r", len(dead_letters), error)
-                stored = False
-        self._feed(effects.DeadLettersStored(order.lot_id, stored))
+        self._feed(effects.DeadLettersStored(order.lot_id, await self._calls.bury(order.rejected)))
 
     async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
-        saved = True
-        if not self.settings.dry_run:
-            stamped = structs.replace(checkpoint, saved_at=time.time())
-            try:
-                await self._answered(
-                    "the checkpoint store", self.checkpoints.save(claim, stamped, deadline=self._deadline())
-                )
-            except FencedError as error:
-                self.fenced(claim.partition, claim.epoch, error)
-                return
-            except Exception as error:  # the outcome is unknown: saved again with the next one
-                log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
-                saved = False
+        try:
+            saved = await self._calls.save(claim, checkpoint)
+        except FencedError as error:
+            self.fenced(claim.partition, claim.epoch, error)
+            return
         self._feed(effects.CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
         if saved and self.on_checkpoint is not None:
             self.on_checkpoint(checkpoint, self.pipeline.unsettled(claim.partition, claim.epoch) or 0)
 
     async def _read_routes(self) -> None:
-        try:
-            routes = await self._answered("the sink", self.sink.routes())
-        except Exception as error:  # asked again later
-            log.warning("reading the partitions of the sink failed: %r", error)
-            self._feed(effects.RoutesRead(None))
-        else:
-            self._feed(effects.RoutesRead(routes))
+        self._feed(effects.RoutesRead(await self._calls.read_routes()))
 
 
 def _ordered(sink: Sink) -> OrderedSink:

@@ -52,6 +52,8 @@ class SinkContext:
     stream: Stream
     name: str
     """The name of the sink in the file; the name of its type without a file."""
+    alone: bool = True
+    """Whether the consumer has no other sink. Among others a sink keeps no checkpoint of the consumer."""
     shared: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """Clients that several parts of a consumer share, such as the database of a SQL sink and its checkpoints."""
 

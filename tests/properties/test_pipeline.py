@@ -63,6 +63,7 @@ class Given:
         self.claim = event.claim
         self.attempts = 0
         self.rejected = record.rejection is not None
+        self.buried = False  # in a stored dead letter
         self.done = False  # written, or not to be written
         event.parts.append(self)
 
@@ -75,12 +76,8 @@ class Received:
     """One event."""
 
     def __init__(self, claim, *, transactional):
-        self.claim, self.parts, self.letter = claim, [], False
+        self.claim, self.parts = claim, []
         self.transactional = transactional
-
-    @property
-    def decided(self):
-        return all(part.done or part.rejected for part in self.parts)
 
     @property
     def rejected(self):
@@ -94,9 +91,7 @@ class Received:
 
     @property
     def settled(self):
-        if all(part.done for part in self.parts):  # the letters of a transactional sink are in it
-            return True
-        return self.decided and self.letter
+        return all(part.done or part.buried for part in self.parts)
 
 
 parts = st.tuples(
@@ -107,16 +102,17 @@ parts = st.tuples(
 )
 
 
-def records_of(event, drawn, own_key=None):
+def records_of(event, drawn, sinks="by key"):
     return [
         Record(
             event,
-            own_key or key,
+            key if sinks in {"by key", "routed"} else f"{event.partition}~{event.sequence_number}",
             b"x" * size,
             "[1]",
             route,
             rejection=kind if isinstance(kind, Rejection) else None,
             dropped=kind if isinstance(kind, Dropped) else None,
+            sink=("ordered" if key in "ace" else "by key") if sinks == "routed" else "",
             index=index,
             of=len(drawn),
         )
@@ -147,7 +143,7 @@ class PipelineMachine(RuleBasedStateMachine):
     sound = False
 
     @initialize(
-        transactional=st.booleans(),
+        sinks=st.sampled_from(["transactional", "by key", "ordered", "routed", "routed"]),
         coalesce=st.booleans(),
         rate=st.sampled_from([None, None, 3.0, 20.0]),
         operations=st.integers(1, 4),
@@ -155,13 +151,14 @@ class PipelineMachine(RuleBasedStateMachine):
         high=st.sampled_from([6, 15, 1000]),
         unsaved=st.sampled_from([5, 1000]),
     )
-    def begin(self, transactional, coalesce, rate, operations, size, high, unsaved):
+    def begin(self, sinks, coalesce, rate, operations, size, high, unsaved):
         self.now = 100.0
-        self.transactional = transactional
+        self.sinks = sinks
+        self.transactional = sinks == "transactional"
         self.limits = BacklogLimits(10**9, math.inf, high, high_bytes=2_000, unsaved=unsaved, poison=10**9)
         self.batch_limits = BatchLimits(operations, size, coalesce=coalesce)
         self.rate = self.first_rate = rate
-        self.first_routes = Routes(by_partition=True) if transactional else ROUTES[0]
+        self.first_routes = self.routes_of(ROUTES[0])
         self.pipeline = self.make()
         self.history = []  # (input, now, effects)
         self.inputs_of = {}  # id of a record -> Given
@@ -177,6 +174,14 @@ class PipelineMachine(RuleBasedStateMachine):
         self.newest = {}  # key -> arrival of the last write that arrived, or was on its way
         self.documents = {}
         self.starts = []
+
+    def routes_of(self, by_key):
+        if self.sinks == "routed":
+            return Routes(of_sinks={"by key": by_key, "ordered": Routes(by_partition=True)})
+        return by_key if self.sinks == "by key" else Routes(by_partition=True)
+
+    def is_ordered(self, record):
+        return self.sinks in {"transactional", "ordered"} or record.sink == "ordered"
 
     def make(self):
         return Pipeline(
@@ -210,13 +215,18 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.batches[effect.batch.batch_id] = effect.batch
             case StoreDeadLetters():
                 assert not self.dead_letters, "letters are stored one after the other"
+                covered = []
                 for each in effect.rejected:
                     given_ = self.inputs_of[id(each.record)]
                     assert given_.claim.open, "a letter of a claim that is over"
-                    assert given_.event.rejected
-                    assert given_.event.decided, "a letter while other records of the event are on their way"
                     assert each.attempts == given_.attempts
-                self.dead_letters[effect.lot_id] = effect
+                    rejected = [part for part in given_.event.parts if part.rejected]
+                    assert given_ in rejected
+                    told = [f"record {part.record.index}" for part in rejected if part.record.of > 1]
+                    assert all(words in each.rejection.detail for words in told)
+                    covered += rejected
+                assert len({id(part.event) for part in covered}) == len(effect.rejected), "two letters of one"
+                self.dead_letters[effect.lot_id] = covered
             case SaveCheckpoint():
                 self.check_checkpoint(effect)
                 self.saves.append(effect)
@@ -247,19 +257,15 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def check_batch(self, batch):
         records = [self.inputs_of[id(record)] for record in batch.records]
-        alone = self.transactional and len({record.number for record in records}) == 1
+        ordered = self.is_ordered(batch.records[0])
+        assert len({record.sink for record in batch.records}) == 1
+        alone = ordered and len({record.number for record in records}) == 1
         assert alone or 1 <= len(records) <= self.batch_limits.operations
         size = sum(len(record.record.payload) + len("[1]") + OPERATION_OVERHEAD for record in records)
         assert alone or len(records) == 1 or size <= self.batch_limits.bytes
         on_the_way = {record.key for each in self.batches.values() for record in each.records}
-        if self.transactional:
-            assert batch.lane not in {each.lane for each in self.batches.values()}
-            numbers = [record.number for record in records]
-            assert numbers == sorted(numbers)
-            lowest = min(n for n, each in records[0].claim.given.items() if not each.settled)
-            assert records[0].claim.draining or numbers[0] == lowest
-            parts = [part for number in set(numbers) for part in records[0].claim.given[number].parts]
-            assert {id(part) for part in parts} == {id(part) for part in records}, "an event in two batches"
+        if ordered:
+            self.check_order(batch, records)
         else:
             keys = [record.record.key for record in records]
             assert len(set(keys)) == len(keys)
@@ -270,7 +276,7 @@ class PipelineMachine(RuleBasedStateMachine):
             if not each.event.begun and not self.batch_limits.coalesce:
                 assert not each.claim.draining, "a start of a claim that ends"
             each.attempts += 1
-            if not self.transactional and not self.batch_limits.coalesce:
+            if not ordered and not self.batch_limits.coalesce:
                 assert each.arrival >= self.newest.get(each.record.key, 0), "a key's order"
                 self.newest[each.record.key] = each.arrival
         if self.rate is not None:
@@ -278,7 +284,27 @@ class PipelineMachine(RuleBasedStateMachine):
             self.starts.append((self.now, fresh))
             window = sum(count for at, count in self.starts if at + 1.0 > self.now)
             # All records of an event start together where its position is stored with them.
-            assert window <= math.ceil(self.rate) + (PARTS - 1) * self.transactional
+            assert window <= math.ceil(self.rate) + (PARTS - 1) * (self.sinks != "by key")
+
+    def check_order(self, batch, records):
+        assert batch.lane not in {each.lane for each in self.batches.values()}
+        claim, sink = records[0].claim, batch.records[0].sink
+        numbers = [record.number for record in records]
+        assert numbers == sorted(numbers)
+        open_ = [
+            part
+            for event in claim.given.values()
+            for part in event.parts
+            if part.record.sink == sink and not part.done and (self.transactional or not part.rejected)
+        ]
+        assert claim.draining or numbers[0] == min(part.number for part in open_)
+        of_events = {id(part) for part in open_ if part.number in numbers}
+        assert of_events == {id(part) for part in records}, "an event in two batches"
+        if not self.transactional:
+            passed = [part for n, event in claim.given.items() if n <= numbers[-1] for part in event.parts]
+            assert all(part.buried for part in passed if part.rejected), (
+                "it passed an event without its letter"
+            )
 
     def check_checkpoint(self, effect):
         claim = self.claims[effect.claim.partition]
@@ -362,7 +388,7 @@ class PipelineMachine(RuleBasedStateMachine):
         for step, several, one in events:
             number += step
             event = Event(name, number, f"o{number}", 0.0, b"{}")
-            records += records_of(event, several or [one], f"{name}~{number}" if self.transactional else None)
+            records += records_of(event, several or [one], self.sinks)
         self.next[name] = max(self.next[name], number + 1)
         self.hand_over(claim, records)
         self.tell(EventsReceived(name, claim.claim.epoch, records, number))
@@ -406,9 +432,14 @@ class PipelineMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def written(self, data):
         batch = self.batches[data.draw(st.sampled_from(sorted(self.batches)))]
-        if self.transactional:
+        if self.is_ordered(batch.records[0]):
             kind = data.draw(st.sampled_from(["written", "written", "unknown"]))
             kinds = [kind] * len(batch.records)
+            if not self.transactional and data.draw(st.booleans()):
+                numbers = [record.event.sequence_number for record in batch.records]
+                at = data.draw(st.sampled_from(range(len(numbers))))  # whose event is not written at all
+                kinds = ["written" if n < numbers[at] else "unknown" for n in numbers]
+                kinds[at] = "rejected"
         else:
             usual = ["written"] * 4 + sorted(ANSWERS)
             kinds = [data.draw(st.sampled_from(usual)) for _ in batch.records]
@@ -429,11 +460,11 @@ class PipelineMachine(RuleBasedStateMachine):
         self.tell(BatchWritten(batch.batch_id, results))
 
     def write(self, one):
-        if not self.transactional:
+        if not self.is_ordered(one.record):
             assert one.arrival > self.documents.get(one.record.key, 0), "an older version over a newer"
             self.documents[one.record.key] = one.arrival
         self.settle(one)
-        if self.batch_limits.coalesce and not self.transactional:
+        if self.batch_limits.coalesce and not self.is_ordered(one.record):
             for claim in self.claims.values():
                 for other in [part for event in claim.given.values() for part in event.parts]:
                     if self.superseded(other, one):
@@ -458,15 +489,14 @@ class PipelineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.dead_letters)
     @rule(stored=st.booleans())
     def letters_stored(self, stored):
-        lot_id, effect = self.dead_letters.popitem()
+        lot_id, covered = self.dead_letters.popitem()
         if stored:
-            self.settle_letters(effect)
+            self.settle_letters(covered)
         self.tell(DeadLettersStored(lot_id, stored))
 
-    def settle_letters(self, effect):
-        for each in effect.rejected:
-            event = self.inputs_of[id(each.record)].event
-            event.letter = event.claim.open
+    def settle_letters(self, covered):
+        for part in covered:
+            part.buried |= part.claim.open
 
     @precondition(lambda self: self.saves)
     @rule(data=st.data(), saved=st.booleans(), arrived=st.booleans())
@@ -507,7 +537,7 @@ class PipelineMachine(RuleBasedStateMachine):
     @rule(routes=st.sampled_from([None, *ROUTES]))
     def routes_read(self, routes):
         self.reading = False
-        self.tell(RoutesRead(routes))
+        self.tell(RoutesRead(routes and self.routes_of(routes)))
 
     @rule(seconds=st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0, 10.0]))
     def wait(self, seconds):
@@ -541,7 +571,7 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.do_save()
             elif self.reading:
                 self.reading = False
-                self.tell(RoutesRead(ROUTES[1]))
+                self.tell(RoutesRead(self.routes_of(ROUTES[1])))
             elif self.quiet():
                 break
             else:
@@ -557,8 +587,8 @@ class PipelineMachine(RuleBasedStateMachine):
         assert not self.pipeline._lanes._keys
 
     def do_letters(self):
-        lot_id, effect = self.dead_letters.popitem()
-        self.settle_letters(effect)
+        lot_id, covered = self.dead_letters.popitem()
+        self.settle_letters(covered)
         self.tell(DeadLettersStored(lot_id, stored=True))
 
     def do_save(self):

@@ -84,6 +84,7 @@ PURE_MODULES = {
         "consumer.config",
         "consumer.errors",
         "consumer.model",
+        "consumer.rejections",
     ),
     *("consumer.leasing.balance", "consumer.leasing.start_position", "consumer.receiving.amqp_event"),
     *("consumer.sinks.cosmos.answers", "consumer.stores.blob.layout", "consumer.telemetry.interval"),

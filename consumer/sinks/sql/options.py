@@ -8,6 +8,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from consumer.mapping.transforms import load_transform
+from consumer.sinks.sql.beside import SqlSinkBeside
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, Target, events_target
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.sinks.types import SinkContext, SinkType
@@ -59,7 +60,8 @@ def target_of(options: SqlOptions) -> Target:
 
 
 def _build(options: SqlOptions, context: SinkContext) -> SqlTransactionalSink:
-    return SqlTransactionalSink(open_database(options, context), context.stream, target_of(options))
+    where = (open_database(options, context), context.stream, target_of(options))
+    return SqlTransactionalSink(*where) if context.alone else SqlSinkBeside(*where, name=context.name)
 
 
 SQL = SinkType("sql", SqlOptions, _build)

@@ -19,7 +19,8 @@ from sqlalchemy.exc import IntegrityError
 
 from consumer import model
 from consumer.errors import FencedError
-from consumer.model import Claim, Event, Record, Write, rejection_of_event
+from consumer.model import Claim, Event, Record, Write
+from consumer.rejections import rejection_of_event
 from consumer.sinks.evidence import Evidence
 from consumer.sinks.sql.failures import Blame, blame_of, is_answer, refusal_of, rejection_of
 from consumer.sinks.sql.isolation import Isolation, RecordNumber, TryAgainError
@@ -27,6 +28,8 @@ from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import dead_letters, positions
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sql.database import SqlDatabase, message_of
+
+Rejections = dict[RecordNumber, model.Rejection]
 
 _REREADS = 3
 """How often one write reads the position again; only commits of the same claim can change it."""
@@ -49,7 +52,8 @@ class SqlTransactionalSink:
     clock: Callable[[], float] = field(default=time.time, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._positions: dict[str, _Position] = {}
+        self._positions: dict[str, Position] = {}
+        self._marks = self.scope
         self._evidence = Evidence()
         self._known_good: Record | None = None  # the latest record that was written, if it may be tried again
         self.database.use()
@@ -76,7 +80,7 @@ class SqlTransactionalSink:
     def attach(self, claim: Claim) -> None:
         """Raises SettingsError if the target would mix up the events of two hubs of one name."""
         self.target.check(claim.origin.incarnation)
-        self._positions[claim.partition] = _Position(claim)
+        self._positions[claim.partition] = Position(claim)
 
     def detach(self, partition: str) -> None:
         self._positions.pop(partition, None)
@@ -139,17 +143,17 @@ class SqlTransactionalSink:
             if dead_letters.remove_one(connection, key) and (fit := _fit(records, {})):
                 self.target.write(connection, fit)
 
-    def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:
+    def _write(self, position: Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:
         """Runs in a thread of the database. Writes all records at once first; after an error that may be about a row, record
         by record. Raises FencedError, UnavailableError, and errors that are not the fault of an event.
         """
-        rejections = {r.number: r.rejection for r in records if r.rejection is not None}
+        rejections: Rejections = {r.number: r.rejection for r in records if r.rejection is not None}
         isolation: Isolation | None = None
         rereads = 0
-        while position.stored < records[-1].event.sequence_number:
-            todo = [record for record in records if position.is_open(record)]
+        while covered := self._covered(position, records, rejections):
+            todo = [record for record in covered if position.is_open(record)]
             try:
-                self._transaction(position, records[-1].event, todo, rejections, isolation)
+                self._transaction(position, covered[-1].event, todo, rejections, isolation)
             except _MovedError:
                 rereads += 1
                 self._reread(position, last_time=rereads == _REREADS)
@@ -165,23 +169,34 @@ class SqlTransactionalSink:
             else:
                 if self.target.is_repeatable and (fit := _fit(todo, rejections)):
                     self._known_good = fit[-1]
-                position.settle(records[-1].event.sequence_number)
-                for record in records:
+                position.settle(covered[-1].event.sequence_number)
+                for record in covered:
                     self._evidence.settled((record.event.partition, record.number))
+        return self._results(position, records, rejections)
+
+    def _covered(
+        self, position: Position, records: Sequence[Record], rejections: Rejections
+    ) -> Sequence[Record]:
+        """The records that the next transaction writes or keeps as dead letters; empty when there is nothing left to do."""
+        return records if position.stored < records[-1].event.sequence_number else ()
+
+    def _results(
+        self, position: Position, records: Sequence[Record], rejections: Rejections
+    ) -> Sequence[model.WriteResult]:
         return [_written(rejections.get(record.number)) for record in records]
 
     def _transaction(
         self,
-        position: _Position,
+        position: Position,
         last: Event,
         todo: Sequence[Record],
-        rejections: dict[RecordNumber, model.Rejection],
+        rejections: Rejections,
         isolation: Isolation | None,
     ) -> None:
         """Writes all of `todo` and the position after `last`, and commits. Raises _MovedError."""
         with self.database.engine.begin() as connection:
             if not positions.advance(
-                connection, self.scope, position.claim, position.stored, position.after(last)
+                connection, self._marks, position.claim, position.stored, position.after(last)
             ):
                 raise _MovedError
             fit = _fit(todo, rejections)
@@ -189,28 +204,26 @@ class SqlTransactionalSink:
                 isolation.write(connection, fit)
             elif fit:
                 self._write_together(connection, position, fit)
-            dead_letters.put(connection, self.scope, self._dead_letters(position, todo, rejections))
+            self._keep(connection, position, todo, rejections)
 
-    def _dead_letters(
-        self,
-        position: _Position,
-        todo: Sequence[Record],
-        rejections: dict[RecordNumber, model.Rejection],
-    ) -> list[model.DeadLetter]:
-        """One for each event with a rejected record."""
+    def _keep(
+        self, connection: Connection, position: Position, todo: Sequence[Record], rejections: Rejections
+    ) -> None:
+        """Stores a dead letter for each event with a rejected record."""
         rejected: dict[int, list[tuple[Record, model.Rejection]]] = {}
         for record in todo:
             if (why := rejections.get(record.number)) is not None:
                 rejected.setdefault(record.event.sequence_number, []).append((record, why))
         names = self.scope.hub, self.scope.consumer_group
-        return [
+        letters = [
             model.DeadLetter(
                 *names, found[0][0].event, rejection_of_event(found), position.attempts, self.clock()
             )
             for found in rejected.values()
         ]
+        dead_letters.put(connection, self.scope, letters)
 
-    def _write_together(self, connection: Connection, position: _Position, records: Sequence[Record]) -> None:
+    def _write_together(self, connection: Connection, position: Position, records: Sequence[Record]) -> None:
         trial = self._evidence.begin()
         try:
             self.target.write(connection, records)
@@ -219,10 +232,10 @@ class SqlTransactionalSink:
             raise
         self._evidence.passed(trial)
 
-    def _reread(self, position: _Position, *, last_time: bool) -> None:
+    def _reread(self, position: Position, *, last_time: bool) -> None:
         """Reads the position after the compare-and-set failed: an earlier commit succeeded unseen, or we are fenced."""
         with self.database.engine.begin() as connection:
-            stored = positions.stored_position(connection, self.scope, position.claim)
+            stored = positions.stored_position(connection, self._marks, position.claim)
         if stored < position.stored:
             raise FencedError(
                 f"partition {position.claim.partition} is stored at {stored}, although {position.stored} was "
@@ -236,7 +249,7 @@ class SqlTransactionalSink:
         position.stored = stored
 
 
-class _Position:
+class Position:
     """The state of one partition under one claim. One write at a time changes it, in its thread."""
 
     def __init__(self, claim: Claim) -> None:
@@ -248,7 +261,13 @@ class _Position:
         self.attempts = 0
         self.refused: Exception | None = None
         """The target's error when all records of a write were last tried together."""
+        self.is_claimed = True
+        """Whether `claim` is the one that is stored beside the position; see SqlSinkBeside."""
         self._beyond = claim.checkpoint.beyond if claim.checkpoint else ()
+
+    def forget_beyond(self) -> None:
+        """Of a checkpoint elsewhere: what it says of later events is not what this database has."""
+        self._beyond = ()
 
     def is_open(self, record: Record) -> bool:
         number = record.event.sequence_number
@@ -270,7 +289,7 @@ class _MovedError(Exception):
     """The stored position or epoch is not the expected one; the transaction is rolled back."""
 
 
-def _may_speak_of_an_event(error: Exception, position: _Position) -> bool:
+def _may_speak_of_an_event(error: Exception, position: Position) -> bool:
     """Whether the events are to be tried one by one. A failure at the commit, or before the first event, is blamed on the
     service the first time.
     """
@@ -291,7 +310,7 @@ def _again(batch: model.Batch, reason: str) -> Sequence[model.WriteResult]:
     return [model.WriteResult(model.Outcome.RETRY, reason=reason)] * len(batch.records)
 
 
-def _fit(records: Sequence[Record], rejections: dict[RecordNumber, model.Rejection]) -> list[Record]:
+def _fit(records: Sequence[Record], rejections: Rejections) -> list[Record]:
     """What is to be written of these."""
     return [record for record in records if record.number not in rejections and record.dropped is None]
 

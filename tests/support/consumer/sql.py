@@ -79,10 +79,12 @@ class World:
         return await self.write_records(*records, sink=sink, deadline=deadline)
 
     async def write_records(self, *records, sink=None, deadline=None):
-        sink = sink or self.sink
-        batch = Batch(next(BATCHES), records[0].event.partition, records)
-        results = await sink.write(batch, deadline=deadline or soon())
+        results = await self.sink_results(records, sink or self.sink, deadline)
         return [(result.outcome, result.reason) for result in results]
+
+    async def sink_results(self, records, sink, deadline=None):
+        batch = Batch(next(BATCHES), records[0].event.partition, tuple(records))
+        return await sink.write(batch, deadline=deadline or soon())
 
     async def position(self, partition="0"):
         found = (await self.store.load_all(deadline=soon())).get(partition)

@@ -1,0 +1,107 @@
+"""The calls to a sink and its stores that the effects of a pipeline ask for. A failed call is a result: it is repeated later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from msgspec import structs
+
+from consumer.core import effects
+from consumer.errors import FencedError
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Routes, WriteResult
+from consumer.ports import CheckpointStore, DeadLetterBox, Sink
+from tidemark.foundation.calls import PATIENCE, answered
+
+log = logging.getLogger("tidemark.consumer")
+
+_T = TypeVar("_T")
+
+
+@dataclass(eq=False)
+class Calls:
+    """`stream` is hub and consumer group, which dead letters name; `timeout` is the seconds that a call may take. In a dry run
+    nothing is called. `on_answer` is called after each write with whether the sink was reached.
+    """
+
+    sink: Sink
+    checkpoints: CheckpointStore
+    dead_letters: DeadLetterBox
+    stream: tuple[str, str]
+    timeout: float
+    dry_run: bool
+    on_answer: Callable[[bool], object]
+
+    def deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self.timeout
+
+    async def answered(self, what: str, call: Awaitable[_T]) -> _T:
+        """The result of a call. A call that does not keep its own deadline is abandoned."""
+        return await answered(what, self.deadline() + PATIENCE, call)
+
+    async def write(self, batch: Batch) -> Sequence[WriteResult]:
+        """Raises FencedError."""
+        if self.dry_run:
+            return [WriteResult(Outcome.WRITTEN)] * len(batch.records)
+        try:
+            results = await self.answered("the sink", self.sink.write(batch, deadline=self.deadline()))
+        except FencedError:
+            raise
+        except Exception as error:  # the outcome is unknown: written again
+            log.warning("writing %d records failed: %r", len(batch.records), error)
+            self.on_answer(False)
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            self.on_answer(any(result.reached for result in results))
+            if len(results) == len(batch.records):
+                return results
+            reason = f"the sink answered {len(results)} of {len(batch.records)} records"
+        return again(batch, reason)
+
+    async def bury(self, rejected: Sequence[effects.RejectedRecord]) -> bool:
+        """Whether the dead letters are stored."""
+        if self.dry_run:
+            return True
+        now = time.time()
+        letters = [
+            DeadLetter(*self.stream, each.record.event, each.rejection, each.attempts, now)
+            for each in rejected
+        ]
+        try:
+            await self.answered("the dead letters", self.dead_letters.put(letters, deadline=self.deadline()))
+        except Exception as error:  # the outcome is unknown: stored again
+            log.warning("storing %d dead letters failed: %r", len(letters), error)
+            return False
+        return True
+
+    async def save(self, claim: Claim, checkpoint: Checkpoint) -> bool:
+        """Whether the checkpoint is saved. Raises FencedError."""
+        if self.dry_run:
+            return True
+        stamped = structs.replace(checkpoint, saved_at=time.time())
+        try:
+            saving = self.checkpoints.save(claim, stamped, deadline=self.deadline())
+            await self.answered("the checkpoint store", saving)
+        except FencedError:
+            raise
+        except Exception as error:  # the outcome is unknown: saved again with the next one
+            log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
+            return False
+        return True
+
+    async def read_routes(self) -> Routes | None:
+        """None: unknown, to be asked again later."""
+        try:
+            return await self.answered("the sink", self.sink.routes())
+        except Exception as error:
+            log.warning("reading the partitions of the sink failed: %r", error)
+            return None
+
+
+def again(batch: Batch, reason: str) -> Sequence[WriteResult]:
+    """The results of a batch whose outcome is unknown."""
+    return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)

@@ -1,0 +1,106 @@
+"""One sink made of several, by name: each record goes to the sink that its write names.
+
+Each sink keeps its own lanes, congestion control and throttling, and, if it is ordered, its own mark and fence. What such a sink
+has stored already it answers as written, so that the checkpoint of the consumer, which is the lowest of all, may lag behind
+its mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from msgspec import structs
+
+from consumer.mapping.documents import rejected
+from consumer.model import Batch, Claim, Record, Rejection, Routes, Write, WriteResult
+from consumer.ports import OrderedSink, Sink
+from tidemark.foundation.errors import SettingsError, UnavailableError
+
+log = logging.getLogger("tidemark.consumer")
+
+
+class RoutedSink:
+    """Its sinks must not be transactional. A write that names none of them is rejected (`no_sink`)."""
+
+    transactional = False
+
+    def __init__(self, sinks: Mapping[str, Sink]) -> None:
+        """Raises SettingsError for a sink that keeps the consumer's checkpoint itself."""
+        for name, sink in sinks.items():
+            if sink.transactional:
+                raise SettingsError(
+                    f"the sink '{name}' stores the consumer's checkpoint with its rows, which is possible for an only sink; among"
+                    " others it must have a mark of its own"
+                )
+        self._sinks = dict(sinks)
+        self._routes: dict[str, Routes] = {}  # of the sinks that are open
+
+    async def open(self) -> Routes:
+        for name, sink in self._sinks.items():
+            if name not in self._routes:
+                try:
+                    self._routes[name] = await sink.open()
+                except SettingsError as error:
+                    raise SettingsError(f"sink '{name}': {error}") from error
+                except UnavailableError as error:
+                    raise UnavailableError(f"sink '{name}': {error}", error.retry_after) from error
+        return self._all_routes()
+
+    def prepare(self, write: Write) -> Record:
+        sink = self._sinks.get(write.sink)
+        if sink is None:
+            accepted = ", ".join(self._sinks)
+            why = f"there is no sink '{write.sink}'; the sinks are {accepted}"
+            return rejected(write.event, Rejection("no_sink", why))
+        record = sink.prepare(write)
+        # Records of two sinks are different documents, whatever their keys.
+        return structs.replace(record, key=f"{write.sink}/{record.key}", sink=write.sink)
+
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
+        if not batch.records:
+            return []
+        lane = batch.lane.partition("/")[2]
+        sink = self._sinks[batch.records[0].sink]
+        return await sink.write(structs.replace(batch, lane=lane), deadline=deadline)
+
+    async def routes(self) -> Routes:
+        """A sink that does not answer keeps the routes that it had: its records are then refused, and it is asked again."""
+        names = list(self._sinks)
+        found = await asyncio.gather(
+            *(sink.routes() for sink in self._sinks.values()), return_exceptions=True
+        )
+        for name, routes in zip(names, found, strict=True):
+            if isinstance(routes, Routes):
+                self._routes[name] = routes
+            else:
+                log.warning("reading the partitions of sink '%s' failed: %r", name, routes)
+        return self._all_routes()
+
+    def _all_routes(self) -> Routes:
+        return Routes(of_sinks=dict(self._routes))
+
+    def attach(self, claim: Claim) -> None:
+        for sink in self._ordered():
+            sink.attach(claim)
+
+    def detach(self, partition: str) -> None:
+        for sink in self._ordered():
+            sink.detach(partition)
+
+    def _ordered(self) -> list[OrderedSink]:
+        return [
+            cast("OrderedSink", self._sinks[name])
+            for name, routes in self._routes.items()
+            if routes.by_partition
+        ]
+
+    async def aclose(self) -> None:
+        closed = await asyncio.gather(
+            *(sink.aclose() for sink in self._sinks.values()), return_exceptions=True
+        )
+        errors = [error for error in closed if isinstance(error, BaseException)]
+        if errors:
+            raise errors[0]
