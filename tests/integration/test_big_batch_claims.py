@@ -1,6 +1,8 @@
 """Claim checks over the wire: the body goes to a blob, the receiver gets it back."""
 
+import inspect
 import uuid
+from types import SimpleNamespace
 
 import pytest
 from azure.servicebus import ServiceBusClient as SyncServiceBusClient
@@ -11,6 +13,12 @@ from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from tests.support.servers.service_bus import receiving
 from tests.support.servers.threaded import running_in_thread
 from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
+from tidemark.publisher.service_bus.claim_receiver import (
+    ClaimPolicy,
+    ClaimReceiver,
+    Processed,
+    restores_claims,
+)
 from tidemark.publisher.service_bus.core.claims import ClaimSettings
 from tidemark.publisher.service_bus.core.errors import (
     ClaimDamagedError,
@@ -153,3 +161,109 @@ def test_the_blocking_side_does_the_same(tmp_path, azurite, place):
                 claim_check.complete(receiver, message)
 
     assert bodies == [b"small", BIG]
+
+
+async def sent(server, claim_check, count=1):
+    """Each time the same message: the sender doubles what was sent without an answer."""
+    for _ in range(count):
+        async with sender_to(server, claim_check) as sender:
+            await sender.send([ServiceBusMessage(BIG, message_id="big")])
+
+
+async def deliver(server, claim_check, handler, policy, **faults):
+    async with receiving(server) as receiver:
+        for name, error in faults.items():
+            setattr(receiver, name, error)
+        (message,) = await receiver.receive_messages(1, max_wait_time=2)
+        outcome = await ClaimReceiver(receiver, claim_check, policy).process(message, handler)
+        if outcome is Processed.UNSETTLED:
+            await receiver.abandon_message(message)  # as if its lock had expired
+        return outcome
+
+
+def fails(*_, **__):
+    raise OSError("the connection is lost")
+
+
+@pytest.mark.parametrize(
+    ("after", "wanted", "calls", "left"),
+    [
+        ("mark", [Processed.UNSETTLED, Processed.DUPLICATE, Processed.DUPLICATE], 1, 1),
+        ("delete", [Processed.UNSETTLED, Processed.COMPLETED, Processed.DEAD_LETTERED], 2, 0),
+        ("keep", [Processed.UNSETTLED, Processed.COMPLETED, Processed.COMPLETED], 3, 1),
+    ],
+)
+async def test_a_message_is_completed_after_its_handler_and_another_delivery_or_copy_is_known_by_the_mark(
+    server, azurite, place, after, wanted, calls, left
+):
+    """The first completion is lost, so the message is delivered again; then comes a copy that the sender sent twice."""
+    bodies = []
+    async with ClaimCheck.from_connection_string(azurite, place) as claim_check:
+        await claim_check.ensure_container()
+        await sent(server, claim_check)
+        policy = ClaimPolicy(after=after)
+
+        def handle(_, body):
+            bodies.append(body)
+
+        found = [await deliver(server, claim_check, handle, policy, complete_message=fails)]
+        async with receiving(server) as receiver:
+            (again,) = await receiver.receive_messages(1, max_wait_time=2)
+            await receiver.abandon_message(again)
+        found.append(await deliver(server, claim_check, handle, policy))
+        if after == "delete":  # the sender's second copy was sent before the blob was gone
+            async with sender_to(server, None) as sender:
+                await sender.send([again])
+        else:
+            await sent(server, claim_check)
+        found.append(await deliver(server, claim_check, handle, policy))
+
+    assert found == wanted
+    assert bodies == [BIG] * calls
+    assert len(await blobs(azurite, place)) == left
+
+
+@pytest.mark.parametrize(
+    ("gone", "wanted"), [("dead_letter", Processed.DEAD_LETTERED), ("abandon", Processed.ABANDONED)]
+)
+async def test_a_message_without_its_blob_and_one_whose_handler_fails_are_settled_by_the_policy(
+    server, azurite, place, gone, wanted
+):
+    async with ClaimCheck.from_connection_string(azurite, place) as claim_check:
+        await claim_check.ensure_container()
+        await sent(server, claim_check)
+        policy = ClaimPolicy(gone=gone)
+        assert await deliver(server, claim_check, fails, policy) is Processed.ABANDONED
+        (name,) = await blobs(azurite, place)
+        async with ContainerClient.from_connection_string(azurite, place) as container:
+            await container.delete_blob(name)
+        assert await deliver(server, claim_check, fails, policy) is wanted
+    counts = server.counts("orders")
+    assert (counts.dead_letter if gone == "dead_letter" else counts.active) == 1
+
+
+async def test_a_function_gets_the_body_once_and_another_delivery_returns_without_a_call(
+    server, azurite, place
+):
+    calls = []
+    async with ClaimCheck.from_connection_string(azurite, place) as claim_check:
+        await claim_check.ensure_container()
+        await sent(server, claim_check)
+
+        @restores_claims(claim_check)
+        async def function(message, body):
+            calls.append((message.message_id, body))
+            return len(body)
+
+        async with receiving(server) as receiver:
+            (message,) = await receiver.receive_messages(1, max_wait_time=2)
+            of_functions = SimpleNamespace(
+                get_body=bytes,
+                message_id=message.message_id,
+                application_properties=message.application_properties,
+            )
+            assert await function(of_functions) == len(BIG)
+            assert await function(of_functions) is None
+
+    assert list(inspect.signature(function).parameters) == ["message"]
+    assert calls == [("big", BIG)]

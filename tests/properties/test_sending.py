@@ -137,6 +137,44 @@ def test_with_duplicate_detection_unknown_is_sent_again_and_everything_arrives_o
     assert sorted(service.stored) == sorted(report.sent)
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.one_of(st.integers(1, 30), st.integers(60, 70))), max_size=80
+    ),
+    faults,
+    st.integers(30, 100),
+    st.booleans(),
+)
+def test_each_session_keeps_its_order_over_retries_size_splits_and_resumptions(
+    messages, schedule, hidden, resends
+):
+    """Of what is sent again without an answer the first copy counts: with duplicate detection it is the only one."""
+    service, source, before = Service(schedule, hidden), iter(messages), None
+
+    def of_session(message, index, limits):
+        session, size = message
+        item = Outgoing(index, f"id-{index}", session, None, message, b"x" * size, size + 5, 4)
+        if not limits.sendable(item):
+            raise OversizedMessageError(index, item.message_id, size, limits.message, "no claim check")
+        return item
+
+    policy = SendPolicy(look_ahead=0, attempts=2, retry_delay=0.5, resend_unknown=resends)
+    for _ in range(40):
+        report = carry_out(Sending(of_session, ANNOUNCED, policy, before=before), source, service)
+        check_partition(report, len(messages))
+        if not report.reason:
+            break
+        source, before = iter(report.rest), report
+
+    for session in "abc":
+        first_copies = [index for index in dict.fromkeys(service.stored) if messages[index][0] == session]
+        assert first_copies == sorted(first_copies)
+        wanted = {index for index, (key, _) in enumerate(messages) if key == session}
+        assert wanted - set(first_copies) <= {item.index for item in report.unknown} | {
+            each.index for each in report.refused
+        }
+
+
 @given(sizes, st.integers(40, 99))
 def test_a_reused_sender_converges_so_that_a_hidden_limit_costs_refusals_only_once(messages, hidden):
     messages = [size for size in messages if size + 9 <= hidden]

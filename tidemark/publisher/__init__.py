@@ -54,11 +54,19 @@ if TYPE_CHECKING:
         StateKey,
     )
     from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
+    from tidemark.publisher.service_bus.claim_receiver import (
+        ClaimPolicy,
+        ClaimReceiver,
+        Processed,
+        SyncClaimReceiver,
+        restores_claims,
+    )
     from tidemark.publisher.service_bus.core.claims import ClaimSettings
     from tidemark.publisher.service_bus.core.errors import (
         ClaimCheckError,
         ClaimDamagedError,
         ClaimMissingError,
+        ClaimSettledError,
         OversizedMessageError,
         PartiallySentError,
         UnsendableMessageError,
@@ -80,7 +88,10 @@ __all__ = [
     "ClaimCheckError",
     "ClaimDamagedError",
     "ClaimMissingError",
+    "ClaimPolicy",
+    "ClaimReceiver",
     "ClaimSettings",
+    "ClaimSettledError",
     "FailedEvent",
     "FileStateStore",
     "FlushTimeoutError",
@@ -97,6 +108,7 @@ __all__ = [
     "PartitionPublishingProperties",
     "PendingSet",
     "PlainMessage",
+    "Processed",
     "ProducerClosedError",
     "ProducerDisconnectedError",
     "ProducerOptions",
@@ -120,6 +132,7 @@ __all__ = [
     "StateKey",
     "SyncBigBatchSender",
     "SyncClaimCheck",
+    "SyncClaimReceiver",
     "SyncIdempotentProducer",
     "UnavailableError",
     "Unpublished",
@@ -127,6 +140,7 @@ __all__ = [
     "UnsupportedPublishingError",
     "partition_of_key",
     "published_sequence_number",
+    "restores_claims",
 ]
 
 _NAMES = {
@@ -146,8 +160,9 @@ _NAMES = {
     "publisher.event_hubs.sync_producer": "SyncIdempotentProducer",
     "publisher.model": "PartitionPublishingOptions PartitionPublishingProperties PendingSet ProducerRecord RetryPolicy SavedState StateKey",
     "publisher.service_bus.claim_check": "ClaimCheck SyncClaimCheck",
+    "publisher.service_bus.claim_receiver": "ClaimPolicy ClaimReceiver Processed SyncClaimReceiver restores_claims",
     "publisher.service_bus.core.claims": "ClaimSettings",
-    "publisher.service_bus.core.errors": "ClaimCheckError ClaimDamagedError ClaimMissingError OversizedMessageError PartiallySentError UnsendableMessageError",
+    "publisher.service_bus.core.errors": "ClaimCheckError ClaimDamagedError ClaimMissingError ClaimSettledError OversizedMessageError PartiallySentError UnsendableMessageError",
     "publisher.service_bus.core.packing": "Limits",
     "publisher.service_bus.core.plain_message": "PlainMessage",
     "publisher.service_bus.core.send_report": "Refused SendReport",

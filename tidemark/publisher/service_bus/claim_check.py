@@ -7,10 +7,18 @@ that a receiver never sees a message without its body; one that was never sent a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Self
 
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
 from azure.servicebus.aio import ServiceBusReceiver as AsyncServiceBusReceiver
 from azure.storage.blob import ContainerClient
@@ -18,8 +26,14 @@ from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
 from tidemark.publisher.blocking import blocking, run_without_loop, wait_if_needed
 from tidemark.publisher.errors import PublishSettingsError
-from tidemark.publisher.service_bus.core.claims import ClaimSettings, reference_of, verify
-from tidemark.publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
+from tidemark.publisher.service_bus.core.claims import (
+    SETTLED,
+    ClaimSettings,
+    Reference,
+    reference_of,
+    verify,
+)
+from tidemark.publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError, ClaimSettledError
 from tidemark.publisher.service_bus.core.send_report import Claim
 
 _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
@@ -61,19 +75,27 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
                 await wait_if_needed(blob.upload_blob(claim.body, metadata=metadata))
             except ResourceExistsError:
                 # Of an earlier attempt or an equal body. The write renews its age for lifecycle rules.
-                await wait_if_needed(blob.set_blob_metadata(metadata))
+                properties = await wait_if_needed(blob.get_blob_properties())
+                settled = {name: at for name, at in properties.metadata.items() if name == SETTLED}
+                unchanged = {"etag": properties.etag, "match_condition": MatchConditions.IfNotModified}
+                with contextlib.suppress(ResourceModifiedError):  # a receiver has marked it since
+                    await wait_if_needed(blob.set_blob_metadata({**metadata, **settled}, **unchanged))
 
     async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
         """The body of a received message, read from its blob if it is a claim, and verified by size and SHA-256.
 
-        Raises ClaimMissingError, ClaimDamagedError, or ClaimCheckError if the storage does not answer.
+        Raises ClaimSettledError, ClaimMissingError, ClaimDamagedError, or ClaimCheckError if the storage does not answer.
         """
-        reference = reference_of(message.application_properties)
+        reference = reference_of(properties_of(message))
         if reference is None:
             return body_of(message)
         with _naming_operation(f"reading claim {reference.blob}"):
             try:
                 stream = await wait_if_needed(self._container.download_blob(reference.blob))
+                if at := (stream.properties.metadata or {}).get(SETTLED):
+                    raise ClaimSettledError(
+                        f"blob {reference.blob!r} was marked as settled at {at}: another delivery or copy of the message was processed"
+                    )
                 body = await wait_if_needed(stream.readall())
             except ResourceNotFoundError as error:
                 raise ClaimMissingError(
@@ -81,6 +103,35 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
                     "another copy of the message"
                 ) from error
         return verify(body, reference)
+
+    async def mark_settled(self, message: ServiceBusReceivedMessage) -> None:
+        """Replace the body of the message's blob by a mark, by which another delivery or copy of the message is recognised.
+
+        Does nothing for a message without a claim, and for a blob that equal bodies share. Raises ClaimCheckError.
+        """
+        reference = self._own_blob(message)
+        if reference is None:
+            return
+        mark = {"sha256": reference.sha256, SETTLED: datetime.now(UTC).isoformat(timespec="seconds")}
+        with _naming_operation(f"marking claim {reference.blob} as settled"):
+            blob = self._container.get_blob_client(reference.blob)
+            await wait_if_needed(blob.upload_blob(b"", overwrite=True, metadata=mark))
+
+    async def delete(self, message: ServiceBusReceivedMessage) -> None:
+        """Delete the message's blob, as `mark_settled`; one that is gone is no error. Raises ClaimCheckError."""
+        reference = self._own_blob(message)
+        if reference is None:
+            return
+        with (
+            _naming_operation(f"deleting claim {reference.blob}"),
+            contextlib.suppress(ResourceNotFoundError),
+        ):
+            await wait_if_needed(self._container.delete_blob(reference.blob))
+
+    def _own_blob(self, message: ServiceBusReceivedMessage) -> Reference | None:
+        reference = reference_of(properties_of(message))
+        is_own = reference is not None and reference.blob.startswith(f"{self.settings.prefix}message/")
+        return reference if is_own else None
 
     async def complete(
         self, receiver: AsyncServiceBusReceiver | ServiceBusReceiver, message: ServiceBusReceivedMessage
@@ -90,13 +141,7 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
         Not for topics with several subscriptions: all their copies of a message share one blob.
         """
         await wait_if_needed(receiver.complete_message(message))
-        reference = reference_of(message.application_properties)
-        if reference is not None and reference.blob.startswith(f"{self.settings.prefix}message/"):
-            with (
-                _naming_operation(f"deleting claim {reference.blob}"),
-                contextlib.suppress(ResourceNotFoundError),
-            ):
-                await wait_if_needed(self._container.delete_blob(reference.blob))
+        await self.delete(message)
 
 
 class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
@@ -124,10 +169,20 @@ class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
     store = blocking(ClaimCheck.store)
     restore = blocking(ClaimCheck.restore)
     complete = blocking(ClaimCheck.complete)
+    delete = blocking(ClaimCheck.delete)
+    mark_settled = blocking(ClaimCheck.mark_settled)
 
 
-def body_of(message: ServiceBusReceivedMessage) -> bytes:
-    """The body inside a message; empty if it is neither a data section nor text."""
+def properties_of(message: Any) -> Mapping[Any, Any] | None:
+    """The application properties of a message of the SDK or of Azure Functions."""
+    found: Mapping[Any, Any] | None = message.application_properties
+    return found
+
+
+def body_of(message: Any) -> bytes:
+    """The body inside a message of the SDK or of Azure Functions; empty if it is neither a data section nor text."""
+    if hasattr(message, "get_body"):
+        return bytes(message.get_body())
     body = message.body
     if isinstance(body, bytes):
         return body
@@ -141,7 +196,7 @@ def _naming_operation(operation: str) -> Iterator[None]:
     """Turn errors of the storage into ClaimCheckErrors that name the operation."""
     try:
         yield
-    except ClaimMissingError:
+    except ClaimCheckError:
         raise
     except Exception as error:
         raise _failed(operation, error) from error

@@ -20,6 +20,8 @@ from tidemark.publisher.service_bus.core.errors import ClaimDamagedError
 from tidemark.publisher.service_bus.core.send_report import Claim
 
 BLOB, SHA256, SIZE = "tidemark-claim", "tidemark-claim-sha256", "tidemark-claim-size"
+SETTLED = "settled"
+"""Metadata of a blob whose message was processed: when. The body is gone."""
 
 
 class ClaimSettings(Struct, frozen=True):

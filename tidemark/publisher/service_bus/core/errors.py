@@ -46,5 +46,9 @@ class ClaimMissingError(ClaimCheckError):
     """The blob that a message refers to does not exist: it has expired, or was deleted too early."""
 
 
+class ClaimSettledError(ClaimMissingError):
+    """The blob has a mark instead of the body: another delivery or copy of the message was processed."""
+
+
 class ClaimDamagedError(ClaimCheckError):
     """The blob differs from the body that was sent, in size or SHA-256."""
