@@ -21,6 +21,7 @@ from azure.data.tables.aio import TableServiceClient
 from msgspec import Struct
 from rich.console import Console
 
+from devstack.demo import large_messages
 from devstack.demo.common.view import DemoView
 from devstack.demo.orders import report
 from devstack.demo.orders.counters import Counters
@@ -131,6 +132,8 @@ async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> bool:
             if plan.parts is not Parts.FLIGHTS:
                 demo = await _orders(stack, plan.seconds, console)
                 passed = await _report_orders(demo, folder, console)
+                storage = stack.azurite.connection_string
+                passed = await large_messages.show(stack.service_bus, storage, console) and passed
             if plan.parts is not Parts.ORDERS:
                 run, story = await _flights(stack, plan.records, work, console)
                 passed = await _report_flights(run, story, folder, console) and passed

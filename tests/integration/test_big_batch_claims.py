@@ -9,6 +9,7 @@ from azure.servicebus import ServiceBusClient as SyncServiceBusClient
 from azure.servicebus import ServiceBusMessage
 from azure.storage.blob.aio import ContainerClient
 
+from devstack.demo import large_messages
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from tests.support.servers.service_bus import receiving
 from tests.support.servers.threaded import running_in_thread
@@ -161,6 +162,13 @@ def test_the_blocking_side_does_the_same(tmp_path, azurite, place):
                 claim_check.complete(receiver, message)
 
     assert bodies == [b"small", BIG]
+
+
+async def test_the_demo_sends_messages_of_any_size_and_processes_each_once(server, azurite):
+    outcome = await large_messages.carry_out(server, azurite)
+
+    assert outcome.holds, outcome
+    assert outcome.batches == 2
 
 
 async def sent(server, claim_check, count=1):
