@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -62,18 +64,20 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def packing_of(event: Event, unpack: Unpack, *, by_first_bytes: bool) -> str:
+def packing_of(event: Event, unpack: Unpack, shows_packing: Callable[[Event], bool]) -> str:
     """`gzip`, `zstd`, or '' for a body that is as it is. Raises PackedError for an encoding that is not read."""
     if unpack is not Unpack.AUTO:
         return "" if unpack is Unpack.NONE else str(unpack)
-    said = event.content_encoding or event.properties.get("content-encoding") or ""
-    said = said.decode("latin-1") if isinstance(said, bytes) else str(said)
-    said = said.strip().lower()
-    if said in {"", "identity"} and by_first_bytes:
-        return "gzip" if event.body.startswith(GZIP) else "zstd" if event.body.startswith(ZSTD) else ""
-    if said not in _ENCODINGS:
-        raise PackedError(f"the content encoding '{said[:40]}' is not read; accepted: gzip, zstd")
-    return _ENCODINGS[said]
+    said = event.content_encoding or event.properties.get("content-encoding")
+    if said:
+        text = said.decode("latin-1") if isinstance(said, bytes) else str(said)
+        encoding = text.strip().lower()
+        if encoding not in _ENCODINGS:
+            raise PackedError(f"the content encoding '{encoding[:40]}' is not read; accepted: gzip, zstd")
+        if encoding != "identity":
+            return _ENCODINGS[encoding]
+    found = "gzip" if event.body.startswith(GZIP) else "zstd" if event.body.startswith(ZSTD) else ""
+    return found if found and shows_packing(event) else ""
 
 
 def unpacked(body: bytes, packing: str, limit: int) -> bytes:
@@ -107,23 +111,41 @@ def _of_zstd(body: bytes, limit: int) -> bytes:
     # An optional extra; the import costs nothing after the first.
     import zstandard  # noqa: PLC0415
 
-    parts, size, at = [], 0, 0
     try:
-        while at < len(body):
-            unpacking = zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
-            while not unpacking.eof:
-                if at >= len(body):
-                    raise PackedError("the compressed data ends too early")
-                part = unpacking.decompress(body[at : at + _STEP])
-                at += _STEP
-                size += len(part)
-                if size > limit:
-                    raise PackedError(f"unpacked it has more than {limit:,} bytes (CONSUMER_UNPACK_LIMIT)")
-                parts.append(part)
-            at = min(at, len(body)) - len(unpacking.unused_data)
+        size = zstandard.frame_content_size(body)
+        if size > limit:
+            raise PackedError(f"unpacked it has more than {limit:,} bytes (CONSUMER_UNPACK_LIMIT)")
+        if size >= 0:
+            with suppress(zstandard.ZstdError):  # several frames, or a frame of more than it says
+                return bytes(_frame().decompress(body, allow_extra_data=False))
+        return _of_frames(body, limit)
     except zstandard.ZstdError as error:
         raise PackedError(f"not zstd: {error}") from None
+
+
+def _of_frames(body: bytes, limit: int) -> bytes:
+    """Several frames, or one that does not say its size, step by step."""
+    parts, size, at = [], 0, 0
+    while at < len(body):
+        unpacking = _frame().decompressobj()
+        while not unpacking.eof:
+            if at >= len(body):
+                raise PackedError("the compressed data ends too early")
+            part = unpacking.decompress(body[at : at + _STEP])
+            at += _STEP
+            size += len(part)
+            if size > limit:
+                raise PackedError(f"unpacked it has more than {limit:,} bytes (CONSUMER_UNPACK_LIMIT)")
+            parts.append(part)
+        at = min(at, len(body)) - len(unpacking.unused_data)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=1)
+def _frame() -> Any:
+    import zstandard  # noqa: PLC0415 - see above
+
+    return zstandard.ZstdDecompressor(max_window_size=WINDOW)
 
 
 class Definition(Struct, frozen=True):

@@ -22,11 +22,15 @@ _EMPTY = Event("", 0, "", 0.0, b"")
 
 def read_documents(body: bytes, *, arrays: bool = False) -> list[Any] | Rejection:
     """The object in a body; with `arrays` also the elements of an array."""
-    found = read_object(structs.replace(_EMPTY, body=body))
+    return _documents(structs.replace(_EMPTY, body=body), arrays=arrays)
+
+
+def _documents(event: Event, *, arrays: bool) -> list[Any] | Rejection:
+    found = read_object(event)
     if not isinstance(found, Rejection):
         return [found]
     if arrays and found.reason == "not_object":
-        elements = msgspec.json.decode(body.removeprefix(_BOM))
+        elements = msgspec.json.decode(event.body.removeprefix(_BOM))
         if isinstance(elements, list):
             return elements
     return found
@@ -47,7 +51,7 @@ class JsonFormat(Format):
         self._arrays = arrays
 
     def decode(self, event: Event) -> Sequence[Any] | Rejection:
-        found = read_documents(event.body, arrays=self._arrays)
+        found = _documents(event, arrays=self._arrays)
         if isinstance(found, Rejection) and (match := JSON_SCHEMA_TYPE.search(content_type_of(event))):
             return Rejection(found.reason, f"{found.detail} (schema {match[1].lower()})")
         return found

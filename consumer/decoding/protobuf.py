@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from tidemark.foundation.errors import SettingsError
 
 _INTEGERS: dict[Integers, Callable[[int], Any]] = {
     Integers.SAFE: safe_integer,
-    Integers.NUMBER: lambda value: value,
+    Integers.NUMBER: int,
     Integers.TEXT: str,
 }
 _WITH_JSON_FORM = frozenset(
@@ -42,6 +43,8 @@ class ProtobufMessages:
         self._pool = descriptor_pool.DescriptorPool()
         self._files: dict[str, Any] = {}
         self._integers = _INTEGERS[integers]
+        self._readers: dict[str, dict[int, tuple[str, Callable[[Any], Any]]]] = defaultdict(dict)
+        """By message and number of a field."""
         for name, content in sets:
             self._add(name, content)
         try:
@@ -88,11 +91,11 @@ class ProtobufMessages:
                 raise
             name = message.DESCRIPTOR.full_name
             return Rejection("protobuf", f"the body is no message {name}: {error}{where}"[:1000])
-        fields = message.ListFields()
-        if body and not fields:  # short garbage is read as fields that nobody knows
+        document = self._document(message)
+        if body and not document:  # short garbage is read as fields that nobody knows
             name = message.DESCRIPTOR.full_name
             return Rejection("protobuf", f"the body has no field of the message {name}{where}")
-        return self._document(fields)
+        return document
 
     def with_indexes(self, label: str) -> _Indexed:
         """Reads bodies that begin with the path of their message in the file of `message`."""
@@ -108,36 +111,48 @@ class ProtobufMessages:
             name = f"{name}.{found.name}"
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
 
-    def _document(self, fields: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    def _document(self, message: Any) -> dict[str, Any]:
+        readers = self._readers[message.DESCRIPTOR.full_name]
         document: dict[str, Any] = {}
-        for field, value in fields:
-            if field.message_type is not None and field.message_type.GetOptions().map_entry:
-                of_value = field.message_type.fields_by_name["value"]
-                document[field.name] = {_key(key): self._value(of_value, value[key]) for key in value}
-            elif field.is_repeated:
-                document[field.name] = [self._value(field, each) for each in value]
-            else:
-                document[field.name] = self._value(field, value)
+        for field, value in message.ListFields():
+            reader = readers.get(field.number)
+            if reader is None:
+                reader = readers[field.number] = field.name, self._reader(field)
+            name, read = reader
+            document[name] = read(value)
         return document
 
-    def _value(self, field: Any, value: Any) -> Any:
+    def _reader(self, field: Any) -> Callable[[Any], Any]:
+        """What makes the value of a field one of JSON. Descriptors are slow to ask, so each is asked once."""
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            of_value = self._reader_of_one(field.message_type.fields_by_name["value"])
+            return lambda found: {_key(key): of_value(found[key]) for key in found}
+        one = self._reader_of_one(field)
+        return (lambda found: [one(each) for each in found]) if field.is_repeated else one
+
+    def _reader_of_one(self, field: Any) -> Callable[[Any], Any]:
         kind = field.cpp_type
         if kind == field.CPPTYPE_MESSAGE:
-            if field.message_type.full_name in _WITH_JSON_FORM:
-                return json_format.MessageToDict(
-                    value, preserving_proto_field_name=True, descriptor_pool=self._pool
-                )
-            return self._document(value.ListFields())
-        if kind == field.CPPTYPE_STRING:
-            return base64.b64encode(value).decode() if field.type == field.TYPE_BYTES else value
+            return self._with_json_form if field.message_type.full_name in _WITH_JSON_FORM else self._document
+        if kind == field.CPPTYPE_STRING and field.type == field.TYPE_BYTES:
+            return lambda data: base64.b64encode(data).decode()
         if kind in {field.CPPTYPE_INT64, field.CPPTYPE_UINT64}:
-            return self._integers(value)
+            return self._integers
         if kind in {field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT}:
-            return finite(value)
+            return finite
         if kind == field.CPPTYPE_ENUM:
-            named = field.enum_type.values_by_number.get(value)
-            return value if named is None else named.name
-        return value
+            names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+            return lambda number: names.get(number, number)
+        return _same
+
+    def _with_json_form(self, message: Any) -> Any:
+        return json_format.MessageToDict(
+            message, preserving_proto_field_name=True, descriptor_pool=self._pool
+        )
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _key(key: Any) -> str:

@@ -123,7 +123,7 @@ class Guarded(Decoder):
 
     def _unpacked(self, event: Event) -> Event:
         options = self._options
-        packing = packing_of(event, options.unpack, by_first_bytes=self.reading.shows_packing(event))
+        packing = packing_of(event, options.unpack, self.reading.shows_packing)
         if not packing:
             return event
         return structs.replace(event, body=unpacked(event.body, packing, options.unpack_limit))

@@ -556,10 +556,10 @@ def test_files_that_are_damaged_or_too_large_are_rejected():
 # -- packed bodies
 
 
-def rle_bomb(size):
-    """Zstandard with blocks of 128 KB of one byte each: 4 bytes a block, without the size in the header."""
+def rle_bomb(size, header=b"\x00\x58"):
+    """Zstandard with blocks of 128 KB of one byte each: 4 bytes a block. The header does not say the size."""
     block = struct.pack("<I", (1 << 17) << 3 | 1 << 1)[:3] + b"0"
-    return b"\x28\xb5\x2f\xfd\x00\x58" + block * (size >> 17) + b"\x01\0\0"
+    return b"\x28\xb5\x2f\xfd" + header + block * (size >> 17) + b"\x01\0\0"
 
 
 PACKED = [
@@ -574,6 +574,7 @@ PACKED = [
     ("zstd, bytes behind it", event(zstandard.compress(b"{}") + b"xyz")),
     ("a bomb that says its size", event(zstandard.compress(b"0" * 50_000_000))),
     ("a bomb that does not", event(rle_bomb(1 << 32))),
+    ("a bomb that lies", event(rle_bomb(1 << 36, b"\xa0" + struct.pack("<I", 1 << 20)))),
     ("a window of 2 GB", event(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\0\0")),
     ("another encoding", event(b"{}", encoding="br")),
 ]
