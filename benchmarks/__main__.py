@@ -8,6 +8,7 @@ BENCHMARKS = (
     "decisions",
     "function_path",
     "consumer",
+    "consumer.decoders",
     "publisher",
     "service_bus_sender",
     "spark",

@@ -21,6 +21,7 @@ Cell = Callable[[World, Meter], Awaitable[None]]
 CELLS: dict[str, Cell] = {
     "ours": ours.end_to_end,
     "ours: driver and sink": ours.without_hub,
+    "ours: driver and sink, Avro": ours.without_hub_avro,
     "ours: sink alone": ours.sink_alone,
     **ours.UPDATES,
     "ours: receiving": ours.receiving,

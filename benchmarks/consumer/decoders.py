@@ -25,7 +25,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
     json_format,
     message_factory,
 )
-from msgspec import Struct
+from msgspec import Struct, structs
 from rich.console import Console
 from rich.table import Table
 
@@ -83,6 +83,16 @@ def avro_body(schema: Any, value: Any) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return stream.getvalue()
+
+
+_PARSED = fastavro.parse_schema(READING)
+
+
+def as_avro(reading: Event) -> Event:
+    """The event with its JSON as a record of READING."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, _PARSED, msgspec.json.decode(reading.body))
+    return structs.replace(reading, body=stream.getvalue(), content_type=AVRO)
 
 
 def avro_decoder(schema: Any) -> Guarded:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from benchmarks.consumer.decoders import READING, as_avro, avro_decoder
 from benchmarks.consumer.meter import Meter
 from benchmarks.consumer.world import CONTAINER, DATABASE, HUB, PARTITIONS, World, bodies
 from consumer.config import read_config
@@ -16,6 +17,7 @@ from consumer.core.statistics import Totals
 from consumer.leasing.start_position import Start
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.operations import WriteOptions
+from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, Event, Operation, Outcome, Record, Routes, Write
 from consumer.options import DriverSettings
 from consumer.receiving.receiver import HubReceiver
@@ -63,14 +65,21 @@ async def end_to_end(world: World, meter: Meter) -> None:
     await task
 
 
-async def without_hub(world: World, meter: Meter) -> None:
+async def without_hub(world: World, meter: Meter, *, avro: bool = False) -> None:
     """The same from the moment an event is received."""
-    events = _events()
+    events = _events(as_avro if avro else None)
     meter.begin()
     meter.first()
     checkpoints = MemoryCheckpointStore()
     sink = _sink(world)
-    driver = Driver(DriverSettings(HUB, "$Default"), sink, checkpoints, MemoryDeadLetterStore())
+    preparation = Preparation(sink.prepare, decoder=avro_decoder(READING) if avro else None)
+    driver = Driver(
+        DriverSettings(HUB, "$Default"),
+        sink,
+        checkpoints,
+        MemoryDeadLetterStore(),
+        preparation=preparation,
+    )
     await driver.open()
     for partition in events:
         driver.claimed(await checkpoints.claim(partition, "benchmark", deadline=0.0))
@@ -78,6 +87,11 @@ async def without_hub(world: World, meter: Meter) -> None:
     meter.done(sum(map(len, events.values())))
     await driver.aclose()
     await sink.aclose()
+
+
+async def without_hub_avro(world: World, meter: Meter) -> None:
+    """The same readings in Avro, with the id of a schema that is known."""
+    await without_hub(world, meter, avro=True)
 
 
 async def _receive(driver: Driver, partition: str, events: Sequence[Event]) -> None:
@@ -190,7 +204,8 @@ def _all_events(*, after: int = 0) -> list[Event]:
     return [event for each in _events(after=after).values() for event in each]
 
 
-def _events(*, after: int = 0) -> dict[str, list[Event]]:
+def _events(made: Callable[[Event], Event] | None = None, *, after: int = 0) -> dict[str, list[Event]]:
+    """As JSON, or what `made` makes of that."""
     now = time.time()
     found: dict[str, list[Event]] = {}
     for partition in range(PARTITIONS):
@@ -199,6 +214,8 @@ def _events(*, after: int = 0) -> dict[str, list[Event]]:
             Event(str(partition), after + number, str(number * 1100), now, body)
             for number, body in enumerate(bodies(mine))
         ]
+        if made is not None:
+            found[str(partition)] = [made(event) for event in found[str(partition)]]
     return found
 
 

@@ -108,9 +108,10 @@ def inflated(body: bytes, limit: int, *, wbits: int) -> bytes:
 
 
 def _of_zstd(body: bytes, limit: int) -> bytes:
-    # An optional extra; the import costs nothing after the first.
-    import zstandard  # noqa: PLC0415
-
+    try:
+        import zstandard  # noqa: PLC0415 - an optional extra
+    except ModuleNotFoundError:
+        raise PackedError("reading zstd needs the package zstandard, of the extra 'decoders'") from None
     try:
         size = zstandard.frame_content_size(body)
         if size > limit:
