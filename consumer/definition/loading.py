@@ -20,7 +20,8 @@ def load_definition(settings: Mapping[str, str]) -> Definition:
     name = settings.get(FILE, "").strip()
     if not name:
         config = read_config(settings)
-        return Definition((HubDefinition(config, settings),), doubts=config.doubts)
+        hub = HubDefinition(structs.replace(config, doubts=()), settings)
+        return Definition((hub,), doubts=config.doubts)
     try:
         text = Path(name).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:

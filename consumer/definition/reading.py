@@ -30,6 +30,7 @@ from consumer.model import Operation
 from consumer.sinks.types import find_sink_type, read_options
 from tidemark.foundation.azure.connections import event_hubs_endpoint
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.settings_reader import (
     ConfigError,
     Problem,
@@ -42,6 +43,8 @@ from tidemark.foundation.settings_reader import (
 )
 
 VERSION = 1
+LONGEST_NAME = 100
+"""Characters of a hub's name, which is the consumer's in status and rate orders. Chosen."""
 
 _HUB = ("connection", "hub", "consumer_group", "decode", "steps", "routes", "rate", "storage_connection")
 
@@ -147,6 +150,10 @@ class _File:
         self, name: str, table: Reader, known: Mapping[str, str], rate: float | None
     ) -> HubDefinition | None:
         before = len(self._shared.problems)
+        if not 1 <= len(name.strip()) <= LONGEST_NAME or sanitize_line(name) != name:
+            table.problem(
+                "", f"found a name of {len(name)} characters; 1 to {LONGEST_NAME} are accepted, on one line"
+            )
         connections = {
             field: table.take(key, None, as_text) for key, field in CONNECTIONS.items() if table.has(key)
         }

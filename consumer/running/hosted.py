@@ -367,7 +367,7 @@ def hosted(settings: Mapping[str, str]) -> HostedConsumer:
         hub = find_hub(
             load_definition(settings), None, asked_by="CONSUMER_HOSTING=trigger with CONSUMER_FILE"
         )
-        if hub.config.hub != settings.get("EVENTHUB_NAME", "").strip():
+        if hub.config.hub.lower() != settings.get("EVENTHUB_NAME", "").strip().lower():
             raise SettingsError(
                 f"EVENTHUB_NAME is '{settings.get('EVENTHUB_NAME', '')}'; accepted: '{hub.config.hub}', the hub of"
                 " CONSUMER_FILE, as the trigger receives from EVENTHUB_NAME"

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -18,7 +19,7 @@ from msgspec import structs
 from consumer.config import ConsumerConfig
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.definition.model import Definition, HubDefinition
-from consumer.errors import PoisonError, PositionError
+from consumer.errors import PoisonError, PositionError, ShutdownError
 from consumer.probes.health import BEAT, Pulse
 from consumer.running.process import FINAL_REPORT_WITHIN, ConsumerProcess, Share, undivided
 from tidemark.foundation.errors import SettingsError, TidemarkError
@@ -36,10 +37,22 @@ LONGEST_PAUSE = 60.0
 """Seconds at most, and how long a hub must have run for its failure to be the first one again."""
 
 
+_HUB: ContextVar[str] = ContextVar("hub", default="")
+
+
+def _name_the_hub(record: logging.LogRecord) -> bool:
+    """Puts the hub's name before a line, where a process has several: partitions of all of them are numbered from 0."""
+    hub = _HUB.get()
+    if hub and '"tidemark":' not in record.getMessage():  # lines for programs have it in a field
+        record.msg, record.args = f"{hub}: {record.getMessage()}", ()
+    return True
+
+
 @dataclass(eq=False)
 class _Running:
     hub: HubDefinition
     process: ConsumerProcess
+    began: float = 0.0
     failures: int = 0
     """In a row."""
     down: str = ""
@@ -60,6 +73,7 @@ class Hubs:
         rate = share(definition.rate)
         self._rate = None if rate is None else SharedRate(rate, asyncio.get_running_loop().time())
         self._totals = Totals()
+        log.addFilter(_name_the_hub)
         self._hubs = [_Running(hub, self._make(hub)) for hub in definition.hubs]
         self.boards = [running.process.board for running in self._hubs]
         """What probes answer from; a hub that starts again has another board."""
@@ -83,7 +97,7 @@ class Hubs:
                 task.cancel()
             await asyncio.gather(*tasks, watching, return_exceptions=True)
         failed = [error for error in errors if error is not None]
-        late = [error for error in failed if not isinstance(error, ENDING)]
+        late = [error for error in failed if isinstance(error, ShutdownError)]
         if failed and (late or len(failed) == len(errors) or not self._restarts):
             raise (late or failed)[0]
         return self._totals
@@ -94,49 +108,62 @@ class Hubs:
 
     async def _run(self, running: _Running, stop: asyncio.Event) -> TidemarkError | None:
         """Runs a hub over restarts until `stop`, or until it ends; its last error, if that is not over."""
-        clock = asyncio.get_running_loop().time
+        if len(self._hubs) > 1:
+            _HUB.set(running.hub.name)
         while True:
-            began = clock()
-            running.process.describe_failure = lambda error: _describe(error, self._pause(running, error))
-            try:
-                self._add(await running.process.run(stop))
-            except TidemarkError as error:
-                failure = error
-            except Exception as error:
-                log.exception("hub %s: internal error", running.hub.name)
-                failure = TidemarkError(f"internal error: {error!r}")
-            else:
-                return None
-            self._add(running.process.statistics)
-            if stop.is_set():
+            failure = await self._run_once(running, stop)
+            if failure is None or stop.is_set():
                 return failure
-            if clock() - began >= LONGEST_PAUSE:
-                running.failures = 0
             pause = self._pause(running, failure)
             running.down = _describe(failure, pause)
             if pause is None:
                 if len(self._hubs) > 1:
-                    log.error("hub %s has ended, the others go on: %s", running.hub.name, failure)
+                    log.error("this hub has ended, the others go on: %s", failure)
                 return failure
-            running.failures += 1
-            log.warning("hub %s: %s", running.hub.name, running.down)
+            running.failures = self._failures(running) + 1
+            log.warning("%s", running.down)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stop.wait()
             if stop.is_set():
                 return None
-            self._replace(running)
+
+    async def _run_once(self, running: _Running, stop: asyncio.Event) -> TidemarkError | None:
+        """The error with which the hub failed; None if it stopped in order."""
+        try:
+            if running.down:
+                self._replace(running)
+            running.began = asyncio.get_running_loop().time()
+            running.process.describe_failure = lambda error: _describe(error, self._pause(running, error))
+            self._add(await running.process.run(stop))
+        except TidemarkError as error:
+            failure = error
+        except Exception as error:
+            log.exception("internal error")
+            failure = TidemarkError(f"internal error: {error!r}")
+        else:
+            return None
+        if not running.down:  # otherwise there was no new consumer
+            self._add(running.process.statistics)
+        return failure
+
+    def _failures(self, running: _Running) -> int:
+        """Failures in a row before the present one."""
+        lasted = asyncio.get_running_loop().time() - running.began
+        return 0 if lasted >= LONGEST_PAUSE else running.failures
 
     def _pause(self, running: _Running, error: TidemarkError) -> float | None:
         """Seconds until the next start after a failure; None: it has ended."""
         if not self._restarts or isinstance(error, ENDING):
             return None
-        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(running.failures, 10))
+        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures(running), 10))
 
     def _replace(self, running: _Running) -> None:
-        if self._rate is not None and running.process.limiter is not None:
-            self._rate.end(running.process.limiter)
+        """Raises SettingsError for what has changed around it, such as a module of the user's own."""
+        before = running.process
         running.process = self._make(running.hub)
+        if self._rate is not None and before.limiter is not None:
+            self._rate.end(before.limiter)
         running.down = ""
         self.boards[self._hubs.index(running)] = running.process.board
 

@@ -121,9 +121,10 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}connection = 'AccountEndpoint=https://x.documents.azure.com:443/;AccountKey={'k' * 86}=='\n{HUB}", ["consumer.toml:6 sinks.documents.connection: looks like"]),
         (f"{SINK}{HUB}{SINK.replace('documents', 'b')}", ["consumer.toml:6 hubs.flights.routes: is missing; it may be left out only if the file has one sink"]),
         (f"{SINK}connection = 'Nope'\n{HUB}", ["consumer.toml:6 sinks.documents.connection: no app setting is named Nope, nor Nope__accountEndpoint or the like; the name of a setting with a connection is accepted"]),
+        (f"{SINK}[hubs.'']\nhub = 'b'", ["consumer.toml hubs: found a name of 0 characters; 1 to 100 are accepted, on one line"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(22),
+    ids=range(23),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)

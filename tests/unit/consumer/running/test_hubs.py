@@ -125,6 +125,30 @@ def test_a_stop_ends_a_pause_at_once():
     assert starts["a"][-1] < 50.0
 
 
+def test_a_hub_that_cannot_be_built_again_ends_and_the_other_goes_on(monkeypatch):
+    def broken(*_args, name=[], **options):  # noqa: B006 - it counts
+        name.append(_args[0].name)
+        if name.count("a") > 1:
+            raise SettingsError("the module is gone")
+        return Process(*_args, **options)
+
+    monkeypatch.setattr(hubs, "ConsumerProcess", broken)
+    outcome, ended, _, running = consume({"a": [(5.0, UnavailableError("away"))], "b": []})
+
+    assert (ended, outcome.written) == (200.0, 2)
+    assert running._hubs[0].down == "the module is gone; it has ended"
+
+
+def test_lines_of_several_hubs_begin_with_the_hub(caplog):
+    consume({"a": [(5.0, UnavailableError("away"))], "b": []})
+    several = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    consume({"a": [(5.0, UnavailableError("away"))]})
+
+    assert several == ["a: away; it starts again in 1 s"]
+    assert not [record for record in caplog.records if record.getMessage().startswith("a:")]
+
+
 def test_nothing_begins_if_one_hub_cannot_be_built():
     with pytest.raises(SettingsError, match="no such connection"):
         consume({"a": [], "unbuildable": []})
