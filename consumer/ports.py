@@ -90,6 +90,13 @@ class OrderedSink(Sink, Protocol):
 
     def detach(self, partition: str) -> None: ...
 
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
+        """Writes the records of one dead letter's event, whatever the mark, and once however often it is repeated.
+
+        Raises UnavailableError if the outcome is unknown.
+        """
+        ...
+
 
 class TransactionalSink(OrderedSink, Protocol):
     """An ordered sink that commits records, dead letters and the checkpoint in one transaction.

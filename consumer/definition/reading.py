@@ -315,6 +315,7 @@ class _File:
         if options is None:  # what else is wrong is told at once
             good = {key: value for key, value in given.values.items() if key not in wrong}
             options = parse_params(RouteOptions, good)[0] or RouteOptions()
+        self._check_operations(reader, sink or "", options)
         earlier = of_sink.get(sink or "", 0)
         of_sink[sink or ""] = earlier + 1
         route, problems = read_route(
@@ -322,6 +323,19 @@ class _File:
         )
         self._tell(reader, "", problems)
         return route
+
+    def _check_operations(self, reader: Reader, sink: str, options: RouteOptions) -> None:
+        """Tells of an operation that the type of the sink does not have. What an event names is found only with the event."""
+        if sink not in self._sinks:
+            return
+        kind = find_sink_type(self._sinks[sink].type)
+        wanted = {options.operation, *options.operations.values()} - {None, *kind.operations}
+        if options.delete_when_empty and Operation.DELETE not in kind.operations:
+            wanted.add(Operation.DELETE)
+        if wanted:
+            has = ", ".join(sorted(kind.operations))
+            named = ", ".join(sorted(filter(None, wanted)))
+            reader.problem("operation", f"a sink of the type {kind.name} cannot {named}; accepted: {has}")
 
     def _only_sink(self) -> str | None:
         return self._names[0] if len(self._names) == 1 else None

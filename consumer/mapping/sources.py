@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from consumer.mapping.paths import Path, parse_path
 from tidemark.foundation.errors import SettingsError
 
@@ -31,3 +33,15 @@ def parse_source(column: str, text: str) -> Path | str:
         f"the source '{text}' of column '{column}' is not known; accepted: $.name, $.name.name, /name/name, "
         f"{', '.join('@' + name for name in EVENT_SOURCES)}"
     )
+
+
+def check_sources(sources: Mapping[str, str]) -> None:
+    """Raises SettingsError with all sources that are not known."""
+    problems = []
+    for name, text in sources.items():
+        try:
+            parse_source(name, text)
+        except SettingsError as error:
+            problems.append(str(error))
+    if problems:
+        raise SettingsError("\n".join(problems))

@@ -17,11 +17,11 @@ from tidemark.foundation.pacing.retry_delay import delay
 
 @runtime_checkable
 class ReplayingSink(Protocol):
-    """A transactional sink. It needs a method of its own, because `write` skips events at or below the position."""
+    """An ordered sink. It needs a method of its own, because `write` skips events at or below the mark."""
 
     async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
-        """Writes the records of one event and removes its dead letter, in one transaction. Without such a dead letter it does
-        nothing.
+        """Writes the records of one event, once however often it is repeated. A transactional sink removes the dead letter in the
+        same transaction, and does nothing without it.
 
         Raises UnavailableError: the outcome is unknown, and repeating the call is safe.
         """

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from consumer.errors import FencedError
-from consumer.model import NOTHING_SETTLED, Claim, Record
+from consumer.model import NOTHING_SETTLED, Claim, Event, Record
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
 
 log = logging.getLogger("tidemark.consumer")
@@ -41,8 +41,18 @@ class AppendingSink(PartitionedSink):
     async def load(self, claim: Claim) -> AppendLog:
         """The rows as they are stored now. Any exception means that they are unknown."""
 
+    @abstractmethod
+    async def load_event(self, event: Event) -> AppendLog:
+        """A log of this one event, apart from that of its partition: its mark is NOTHING_SETTLED until the event is written again."""
+
     def writer(self, claim: Claim) -> Appender:
         return Appender(claim, self.load)
+
+    async def write_again(self, records: Sequence[Record]) -> Results:
+        stored = await self.load_event(records[0].event)
+        if stored.mark == NOTHING_SETTLED:
+            await stored.append(records, records[0].event.sequence_number)
+        return [WRITTEN] * len(records)
 
 
 class Appender:

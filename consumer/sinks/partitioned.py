@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from consumer.errors import FencedError
 from consumer.model import Batch, Claim, Outcome, Record, Routes, Write, WriteResult
 from consumer.options import BatchLimits
+from tidemark.foundation.errors import UnavailableError
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -20,6 +21,7 @@ CLOSING = 4.0
 """Seconds for writes under way and connections to end. Chosen: a second less than the consumer waits for all its sinks."""
 
 Results = Sequence[WriteResult]
+_SEVERITY = {Outcome.WRITTEN: 0, Outcome.RETRY: 1, Outcome.REJECT: 2}
 
 
 class PartitionWriter(Protocol):
@@ -68,6 +70,25 @@ class PartitionedSink(ABC):
 
     @abstractmethod
     def prepare(self, write: Write) -> Record: ...
+
+    @abstractmethod
+    async def write_again(self, records: Sequence[Record]) -> Results:
+        """Writes the records of one event apart from its partition's mark, which may be far beyond it. As PartitionWriter.write."""
+
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
+        """Writes the records of a dead letter's event, whatever the mark.
+
+        Raises UnavailableError if the outcome is unknown; repeating the call is safe.
+        """
+        written = [record for record in records if record.dropped is None]
+        if not written:
+            return WriteResult(Outcome.WRITTEN, reason="dropped")
+        try:
+            async with asyncio.timeout_at(deadline):
+                results = await self.write_again(written)
+        except Exception as error:  # whatever it is, trying again shows the outcome
+            raise UnavailableError(f"{type(error).__name__}: {error}") from error
+        return max(results, key=lambda result: _SEVERITY[result.outcome])
 
     async def routes(self) -> Routes:
         return self._routes

@@ -7,7 +7,7 @@ configuration names it, so that a plug-in that nobody uses can break nothing.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from consumer.model import Stream
+from consumer.model import Operation, Stream
 from consumer.ports import Sink
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.version import install_hint
@@ -63,12 +63,14 @@ class SinkType(Generic[_Options]):
     """One type of sink.
 
     `build` makes a sink of the type; it does no I/O. It raises SettingsError for options that cannot work. Options are a
-    msgspec Struct: the fields are the keys of the sink's table in the file.
+    msgspec Struct: the fields are the keys of the sink's table in the file. `operations` are those that it can carry out; a
+    route with another one is refused.
     """
 
     name: str
     options: type[_Options]
     build: Callable[[_Options, SinkContext], Sink]
+    operations: Collection[Operation] = frozenset(Operation)
 
 
 def find_sink_type(name: str) -> SinkType[Any]:
@@ -131,7 +133,7 @@ def read_options(kind: SinkType[_Options], table: Mapping[str, Any], where: str)
         try:
             return msgspec.convert(table, kind.options)
         except (msgspec.ValidationError, SettingsError) as error:  # of several fields together
-            problems = [f"{where}: {error}"]
+            problems = [f"{where}: {problem}" for problem in str(error).splitlines()]
     raise SettingsError("\n".join(problems))
 
 
@@ -151,3 +153,15 @@ def _problems(kind: SinkType[Any], table: Mapping[str, Any]) -> Iterator[str]:
             msgspec.convert(table[name], each.type)
         except msgspec.ValidationError as error:
             yield f"'{name}': {error}"
+
+
+def refuse(problems: Iterable[str], *checks: Callable[[], object]) -> None:
+    """For `__post_init__` of options. Raises SettingsError with all problems, and those that the checks raise, a line each."""
+    found = list(problems)
+    for check in checks:
+        try:
+            check()
+        except (SettingsError, ValueError) as error:
+            found.append(str(error))
+    if found:
+        raise SettingsError("\n".join(found))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import uuid
 from contextlib import asynccontextmanager
 
@@ -12,31 +11,20 @@ from azure.eventhub._pyamqp._decode import decode_payload
 from deltalake import DeltaTable, Schema
 
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Stream
 from consumer.sinks.lake.columns import parse_schema
 from consumer.sinks.lake.storage import storage_options
-from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
 from devstack.servers.faults import Fault
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from tests.support.consumer.lake import COLUMNS, NUMBER, delta_rows, parquet_rows
+from tests.support.consumer.lake import COLUMNS, DeltaTarget, ParquetTarget
 from tests.support.consumer.memory_sink import MemorySink
+from tests.support.consumer.sinks import HUB, built
 from tests.support.consumer.sql import World, soon
 from tests.support.servers.event_hubs import abandon_sockets
 from tests.support.servers.service_bus import sdk_drops_its_socket
 from tidemark.foundation.azure.connections import blob_container
 from tidemark.testing import SinkContract, SinkTarget, event, flight, write
-
-HUB = "flights"
-STREAM = Stream("acme.servicebus.windows.net", HUB, "$Default")
-
-
-def built(kind, settings, **options):
-    """A sink as the consumer builds it from a file."""
-    found = find_sink_type(kind)
-    context = SinkContext(settings, HUB, STREAM, "target")
-    return found.build(read_options(found, options, "sinks.target"), context)
 
 
 class LargeDocuments:
@@ -163,25 +151,6 @@ class TestSqlSink(SinkContract):
             yield target
 
 
-class DeltaTarget(SinkTarget):
-    appends = True
-
-    def __init__(self, uri, settings=None, storage=None):
-        self.uri, self.settings, self.storage = uri, settings or {}, storage
-        self.create = storage is not None
-        self.unwritable = {"dest": 1}
-
-    def sink(self):
-        options = {"uri": self.uri, "columns": COLUMNS, "sources": NUMBER, "create": self.create}
-        return built("delta", self.settings, **options)
-
-    async def stored(self):
-        return await asyncio.to_thread(delta_rows, self.uri, self.storage)
-
-    async def remove(self):
-        shutil.rmtree(self.uri)
-
-
 class TestDeltaSink(SinkContract):
     @pytest.fixture
     def target(self, tmp_path):
@@ -209,26 +178,6 @@ class TestDeltaSinkInBlobStorage(SinkContract):
             await container.create_container()
         uri = f"az://{name}/flights"
         return LakeTarget(uri, settings, storage_options(uri, settings, "AzureWebJobsStorage"))
-
-
-class ParquetTarget(SinkTarget):
-    appends = True
-
-    def __init__(self, azurite):
-        self.settings = {"AzureWebJobsStorage": azurite}
-        self.container = f"lake-{uuid.uuid4().hex}"
-        self.unwritable = {"dest": 1}
-        self.client = blob_container(self.settings, "AzureWebJobsStorage", self.container)
-
-    def sink(self):
-        options = {"container": self.container, "folder": "flights", "columns": COLUMNS}
-        return built("parquet", self.settings, **options, sources=NUMBER)
-
-    async def stored(self):
-        return await parquet_rows(self.client, "flights/")
-
-    async def remove(self):
-        await self.client.delete_container()
 
 
 @pytest.mark.wire

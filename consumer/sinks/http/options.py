@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from consumer.mapping.sources import parse_source
 from consumer.model import Batch, Outcome, Record, Routes, Stream, Write, WriteResult
 from consumer.options import BatchLimits
 from consumer.sinks.http.requests import (
+    SENDING,
     RequestMapper,
     UrlTemplate,
     body_of,
     idempotency_key,
     result_of,
 )
-from consumer.sinks.types import SinkContext, SinkType
+from consumer.sinks.types import SinkContext, SinkType, refuse
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError, TidemarkError
@@ -46,6 +48,26 @@ class HttpOptions(Struct, frozen=True):
     """Seconds, or a duration such as 30s, for one request."""
     requests: int = 8
     """Requests at a time."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError."""
+        counts = {"batch": self.batch, "requests": self.requests}
+        problems = [f"{name} is {value}; accepted: 1 or more" for name, value in counts.items() if value < 1]
+        if self.method not in _METHODS:
+            problems.append(f"method is '{self.method}'; accepted: {', '.join(_METHODS)}")
+        refuse(
+            problems, self._check_url, self._check_timeout, lambda: self.key and parse_source("key", self.key)
+        )
+
+    def _check_url(self) -> None:
+        if not UrlTemplate(self.url).is_fixed and self.batch > 1:
+            raise SettingsError(
+                f"batch is {self.batch}, and the url has values of a document; accepted: batch = 1, or a fixed url"
+            )
+
+    def _check_timeout(self) -> None:
+        if parse_duration(self.timeout) <= 0:
+            raise SettingsError("timeout is 0; accepted: more")
 
 
 class HttpSink:
@@ -122,45 +144,18 @@ class HttpSink:
 
 
 def _build(options: HttpOptions, context: SinkContext) -> HttpSink:
-    problems = list(_problems(options, context))
-    if problems:
-        raise SettingsError("\n".join(f"the sink {context.name}: {problem}" for problem in problems))
-    headers = {**options.headers}
-    headers |= {name: context.settings[setting].strip() for name, setting in options.secret_headers.items()}
-    seconds = parse_duration(options.timeout)
-    mapper = RequestMapper(UrlTemplate(options.url), options.key)
-    return HttpSink(mapper, context.stream, options, headers, Outward(context.settings), seconds)
-
-
-def _problems(options: HttpOptions, context: SinkContext) -> Sequence[str]:
-    found = []
-    try:
-        template = UrlTemplate(options.url)
-        check_address(template.plain, "url", trusted_hosts(context.settings))
-        if options.batch > 1 and not template.is_fixed:
-            found.append(
-                f"batch is {options.batch}, and the url has values of a document; accepted: batch = 1, or a fixed url"
-            )
-    except SettingsError as error:
-        found.append(str(error))
-    if options.method not in _METHODS:
-        found.append(f"method is '{options.method}'; accepted: {', '.join(_METHODS)}")
-    found += [
-        f"{name} is {value}; accepted: a whole number from 1"
-        for name, value in (("batch", options.batch), ("requests", options.requests))
-        if value < 1
-    ]
-    try:
-        if parse_duration(options.timeout) <= 0:
-            found.append("timeout is 0; accepted: more")
-    except ValueError as error:
-        found.append(f"timeout: {error}")
-    found += [
+    missing = [
         f"the setting {setting} of the header {name} is not set"
         for name, setting in options.secret_headers.items()
         if not context.settings.get(setting, "").strip()
     ]
-    return found
+    template = UrlTemplate(options.url)
+    refuse(missing, lambda: check_address(template.plain, "url", trusted_hosts(context.settings)))
+    headers = {**options.headers}
+    headers |= {name: context.settings[setting].strip() for name, setting in options.secret_headers.items()}
+    seconds = parse_duration(options.timeout)
+    mapper = RequestMapper(template, options.key)
+    return HttpSink(mapper, context.stream, options, headers, Outward(context.settings), seconds)
 
 
-HTTP = SinkType("http", HttpOptions, _build)
+HTTP = SinkType("http", HttpOptions, _build, SENDING)

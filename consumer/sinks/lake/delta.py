@@ -15,12 +15,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from consumer.model import NOTHING_SETTLED, Claim, Record, Routes, Stream, Write
+from consumer.model import NOTHING_SETTLED, Claim, Event, Record, Routes, Stream, Write
 from consumer.options import BatchLimits
 from consumer.sinks.appending import AppendingSink, MovedError
 from consumer.sinks.lake.columns import RowMapper, parse_schema
 from consumer.sinks.lake.options import DeltaOptions, batches_of
-from consumer.sinks.lake.rows import identity_of, prepare_row
+from consumer.sinks.lake.rows import APPENDING, identity_of, identity_of_event, prepare_row
 from consumer.sinks.lake.storage import storage_options
 from consumer.sinks.types import SinkContext, SinkType
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
@@ -135,9 +135,15 @@ class DeltaSink(AppendingSink):
         return prepare_row(self._mapper, write)
 
     async def load(self, claim: Claim) -> DeltaLog:
+        return await self._load(identity_of(self._stream, claim))
+
+    async def load_event(self, event: Event) -> DeltaLog:
+        return await self._load(identity_of_event(self._stream, event))
+
+    async def _load(self, application: str) -> DeltaLog:
         assert self._mapper is not None, "the sink is not open"
         table = await self._call(self._read_table)
-        return DeltaLog(table, identity_of(self._stream, claim), self._mapper, self._threads)
+        return DeltaLog(table, application, self._mapper, self._threads)
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -209,12 +215,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _build(options: DeltaOptions, context: SinkContext) -> DeltaSink:
-    if options.create and not options.columns:
-        raise SettingsError(f"the sink {context.name}: create needs columns, from which the table is made")
-    if unknown := [name for name in options.partition_by if options.columns and name not in options.columns]:
-        raise SettingsError(
-            f"the sink {context.name}: partition_by names {', '.join(unknown)}, which is no column"
-        )
     return DeltaSink(
         options.uri,
         storage_options(options.uri, context.settings, options.connection),
@@ -227,4 +227,4 @@ def _build(options: DeltaOptions, context: SinkContext) -> DeltaSink:
     )
 
 
-DELTA = SinkType("delta", DeltaOptions, _build)
+DELTA = SinkType("delta", DeltaOptions, _build, APPENDING)

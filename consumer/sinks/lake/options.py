@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from consumer.mapping.sources import check_sources
 from consumer.options import BatchLimits
+from consumer.sinks.lake.columns import parse_schema
+from consumer.sinks.lake.storage import check_uri
+from consumer.sinks.types import refuse
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
 
@@ -30,6 +34,24 @@ class DeltaOptions(Struct, frozen=True):
     commit_rows: int = 50_000
     """A commit has at most so many rows."""
 
+    def __post_init__(self) -> None:
+        """Raises SettingsError."""
+        unknown = [name for name in self.partition_by if self.columns and name not in self.columns]
+        refuse(
+            [
+                *(
+                    ["create needs columns, from which the table is made"]
+                    if self.create and not self.columns
+                    else []
+                ),
+                *([f"partition_by names {', '.join(unknown)}, which is no column"] if unknown else []),
+            ],
+            lambda: check_uri(self.uri),
+            lambda: parse_schema(self.columns),
+            lambda: check_sources(self.sources),
+            lambda: batches_of(self.commit_every, self.commit_rows),
+        )
+
 
 class ParquetOptions(Struct, frozen=True):
     """The folder that gets a file for the documents of each commit."""
@@ -49,6 +71,15 @@ class ParquetOptions(Struct, frozen=True):
     """Seconds, or a duration such as 5m, that rows of a partition wait for their file."""
     commit_rows: int = 50_000
     """A file has at most so many rows."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError."""
+        refuse(
+            [] if self.columns else ["columns is empty; a Parquet file has at least one"],
+            lambda: parse_schema(self.columns),
+            lambda: check_sources(self.sources),
+            lambda: batches_of(self.commit_every, self.commit_rows),
+        )
 
 
 COMMIT_BYTES = 64 * 1024 * 1024

@@ -26,12 +26,12 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsE
 from azure.storage.blob.aio import ContainerClient
 from msgspec import Struct
 
-from consumer.model import NOTHING_SETTLED, Claim, Record, Routes, Stream, Write
+from consumer.model import NOTHING_SETTLED, Claim, Event, Record, Routes, Stream, Write
 from consumer.options import BatchLimits
 from consumer.sinks.appending import AppendingSink, MovedError
 from consumer.sinks.lake.columns import RowMapper, parse_schema
 from consumer.sinks.lake.options import ParquetOptions, batches_of
-from consumer.sinks.lake.rows import identity_of, prepare_row
+from consumer.sinks.lake.rows import APPENDING, identity_of, identity_of_event, prepare_row
 from consumer.sinks.types import SinkContext, SinkType
 from tidemark.foundation.azure.blobs import answered, container_is_missing, ensure_container
 from tidemark.foundation.azure.connections import blob_container
@@ -99,7 +99,13 @@ class ParquetSink(AppendingSink):
         return prepare_row(self._mapper, write)
 
     async def load(self, claim: Claim) -> ParquetLog:
-        found = ParquetLog(self._container, self._folder, identity_of(self._stream, claim), self._mapper)
+        return await self._load(identity_of(self._stream, claim))
+
+    async def load_event(self, event: Event) -> ParquetLog:
+        return await self._load(identity_of_event(self._stream, event))
+
+    async def _load(self, identity: str) -> ParquetLog:
+        found = ParquetLog(self._container, self._folder, identity, self._mapper)
         await found.follow()
         return found
 
@@ -178,8 +184,6 @@ def _parquet(batch: pa.RecordBatch) -> bytes:
 
 
 def _build(options: ParquetOptions, context: SinkContext) -> ParquetSink:
-    if not options.columns:
-        raise SettingsError(f"the sink {context.name}: columns is empty; a Parquet file has at least one")
     return ParquetSink(
         blob_container(context.settings, options.connection, options.container),
         options.folder,
@@ -190,4 +194,4 @@ def _build(options: ParquetOptions, context: SinkContext) -> ParquetSink:
     )
 
 
-PARQUET = SinkType("parquet", ParquetOptions, _build)
+PARQUET = SinkType("parquet", ParquetOptions, _build, APPENDING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer.mapping.documents import read_object, rejected
-from consumer.model import Claim, Operation, Record, Rejection, Stream, Write
+from consumer.model import Claim, Event, Operation, Record, Rejection, Stream, Write
 from consumer.sinks.lake.columns import RowMapper
 
 APPENDING = frozenset({Operation.UPSERT, Operation.CREATE})
@@ -29,5 +29,13 @@ def prepare_row(mapper: RowMapper, write: Write) -> Record:
 def identity_of(stream: Stream, claim: Claim) -> str:
     """Names a partition for one consumer group: what a mark belongs to. A hub that was created anew has marks of its own."""
     incarnation = claim.origin.incarnation
-    place = f"{claim.partition}@{incarnation}" if incarnation else claim.partition
+    return _identity(stream, f"{claim.partition}@{incarnation}" if incarnation else claim.partition)
+
+
+def identity_of_event(stream: Stream, event: Event) -> str:
+    """Names one event that is written again, apart from its partition."""
+    return f"{_identity(stream, event.place)}/again-{event.sequence_number}"
+
+
+def _identity(stream: Stream, place: str) -> str:
     return f"{stream.topic}/{stream.consumer_group.lower()}/{place}"

@@ -23,14 +23,8 @@ def storage_options(uri: str, settings: Mapping[str, str], prefix: str) -> dict[
     By identity, deltalake asks for tokens itself, because a table outlives a token: a managed identity, a workload identity, or
     the login of the Azure CLI on a developer's machine. Raises SettingsError.
     """
-    scheme = uri.partition("://")[0] if "://" in uri else "file"
-    if scheme == "file":
+    if check_uri(uri) == "file":
         return {}
-    if scheme not in _LAKE:
-        raise SettingsError(
-            f"the uri '{uri}' cannot be opened; accepted: az://container/folder, abfss://container@account.dfs.core.windows."
-            "net/folder, or a local folder"
-        )
     endpoint = storage_endpoint(settings, prefix, "blob")
     if endpoint.connection_string is None:
         options = _by_identity(endpoint.address, settings, prefix)
@@ -39,6 +33,17 @@ def storage_options(uri: str, settings: Mapping[str, str], prefix: str) -> dict[
     known = {name: value for name, value in options.items() if value}
     hide_settings(known)
     return known
+
+
+def check_uri(uri: str) -> str:
+    """The scheme of a table's address. Raises SettingsError."""
+    scheme = uri.partition("://")[0] if "://" in uri else "file"
+    if scheme not in {*_LAKE, "file"} or not uri.strip():
+        raise SettingsError(
+            f"the uri '{uri}' cannot be opened; accepted: az://container/folder, abfss://container@account.dfs.core.windows."
+            "net/folder, or a local folder"
+        )
+    return scheme
 
 
 def _by_key(text: str) -> dict[str, str]:

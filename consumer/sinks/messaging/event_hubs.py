@@ -18,11 +18,12 @@ from azure.eventhub.amqp import AmqpMessageProperties
 from msgspec import Struct
 
 from consumer.errors import FencedError
+from consumer.mapping.sources import parse_source
 from consumer.model import NOTHING_SETTLED, Claim, Outcome, Record, Routes, Write, WriteResult
 from consumer.options import BatchLimits
-from consumer.sinks.messaging.forwarding import Forwarding
+from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
-from consumer.sinks.types import SinkContext, SinkType
+from consumer.sinks.types import SinkContext, SinkType, refuse
 from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.publisher import (
@@ -72,6 +73,10 @@ class EventHubsOptions(Struct, frozen=True):
     resend_unknown: bool = False
     """Whether a set whose outcome is unknown is sent again when the service has forgotten the producer: it may then be doubled."""
 
+    def __post_init__(self) -> None:
+        """Raises SettingsError."""
+        refuse([], lambda: check_body(self.body), lambda: self.key and parse_source("key", self.key))
+
 
 class EventHubsSink(PartitionedSink):
     """An ordered sink. `make` makes the producer of a source partition from its name."""
@@ -101,6 +106,16 @@ class EventHubsSink(PartitionedSink):
         origin = claim.origin.incarnation
         place = f"{claim.partition}@{origin}" if origin else claim.partition
         return Forwarder(claim.partition, self._forwarding, lambda: self._make(f"{self._name}~{place}"))
+
+    async def write_again(self, records: Sequence[Record]) -> Results:
+        """The event has a producer and a state of its own, so that it is there once however often this is repeated."""
+        event = records[0].event
+        name = f"{self._name}~{event.place}~again~{event.sequence_number}"
+        forwarder = Forwarder(event.partition, self._forwarding, lambda: self._make(name))
+        try:
+            return await forwarder.write(records)
+        finally:
+            await forwarder.aclose()
 
 
 @dataclass
@@ -315,4 +330,4 @@ def _build(options: EventHubsOptions, context: SinkContext) -> EventHubsSink:
     return EventHubsSink(forwarding, f"{context.stream.topic}/{group}/{context.name}", make)
 
 
-EVENT_HUBS = SinkType("event_hubs", EventHubsOptions, _build)
+EVENT_HUBS = SinkType("event_hubs", EventHubsOptions, _build, FORWARDING)

@@ -50,8 +50,6 @@ class Forwarding:
         self._topic = stream.topic
         self._key = parse_source("key", key) if key else None
         self._sends_document = body == "document"
-        if body not in {"document", "event"}:
-            raise SettingsError(f"body is '{body}'; accepted: document, event")
         if self.target == self._topic:
             raise SettingsError(
                 f"{target} is the hub that the events come from: they would go round for ever. Name another hub as the target"
@@ -138,6 +136,12 @@ class Forwarding:
         event = record.event
         digest = hashlib.blake2b(self._topic.encode(), digest_size=8).hexdigest()
         return f"{digest}~{event.place}~{event.sequence_number}~{record.index}"
+
+
+def check_body(body: str) -> None:
+    """Raises SettingsError."""
+    if body not in {"document", "event"}:
+        raise SettingsError(f"body is '{body}'; accepted: document, event")
 
 
 def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from typing import Any, cast
 from azure.servicebus import ServiceBusMessage
 from msgspec import Struct
 
+from consumer.mapping.sources import parse_source
 from consumer.model import Batch, Outcome, Record, Routes, Write, WriteResult
 from consumer.options import BatchLimits
-from consumer.sinks.messaging.forwarding import Forwarding
-from consumer.sinks.types import SinkContext, SinkType
+from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
+from consumer.sinks.types import SinkContext, SinkType, refuse
 from tidemark.foundation.azure.connections import service_bus_endpoint
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.publisher import (
@@ -52,6 +53,15 @@ class ServiceBusOptions(Struct, frozen=True):
     are sent in the order of arrival."""
     body: str = "document"
     """`document`: what decoding and steps made, as JSON; `event`: the body as it came. Without steps both are the body."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError."""
+        both = f"queue is '{self.queue}' and topic is '{self.topic}'; accepted: exactly one of them"
+        refuse(
+            [both] if bool(self.queue) == bool(self.topic) else [],
+            lambda: check_body(self.body),
+            lambda: self.session and parse_source("session", self.session),
+        )
 
 
 class ServiceBusSink:
@@ -151,10 +161,6 @@ class ServiceBusSink:
 
 
 def _build(options: ServiceBusOptions, context: SinkContext) -> ServiceBusSink:
-    if bool(options.queue) == bool(options.topic):
-        raise SettingsError(
-            f"the sink {context.name}: queue is '{options.queue}' and topic is '{options.topic}'; accepted: exactly one of them"
-        )
     endpoint = service_bus_endpoint(context.settings, options.connection)
     entity = options.queue or options.topic
     forwarding = Forwarding(f"{endpoint.address}/{entity}", context.stream, options.session, options.body)
@@ -171,4 +177,4 @@ def _build(options: ServiceBusOptions, context: SinkContext) -> ServiceBusSink:
     return ServiceBusSink(forwarding, make, sessions=bool(options.session))
 
 
-SERVICE_BUS = SinkType("service_bus", ServiceBusOptions, _build)
+SERVICE_BUS = SinkType("service_bus", ServiceBusOptions, _build, FORWARDING)

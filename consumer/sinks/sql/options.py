@@ -8,6 +8,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from consumer.mapping.transforms import load_transform
+from consumer.model import Operation
 from consumer.sinks.sql.beside import SqlSinkBeside
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, Target, events_target
 from consumer.sinks.sql.transactional import SqlTransactionalSink
@@ -64,4 +65,4 @@ def _build(options: SqlOptions, context: SinkContext) -> SqlTransactionalSink:
     return SqlTransactionalSink(*where) if context.alone else SqlSinkBeside(*where, name=context.name)
 
 
-SQL = SinkType("sql", SqlOptions, _build)
+SQL = SinkType("sql", SqlOptions, _build, {Operation.UPSERT})

@@ -27,6 +27,7 @@ SETTINGS = {
     "EVENTHUB_NAME": "of-the-settings",
 }
 SINK = '[sinks.documents]\ntype = "cosmos"\ndatabase = "db"\ncontainer = "c"\n'
+DELTA = '[sinks.rows]\ntype = "delta"\nuri = "az://lake/rows"\nconnection = "CONTAINER"\n'
 HUB = '[hubs.flights]\nhub = "flights"\n'
 
 
@@ -122,9 +123,29 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}{SINK.replace('documents', 'b')}", ["consumer.toml:6 hubs.flights.routes: is missing; it may be left out only if the file has one sink"]),
         (f"{SINK}connection = 'Nope'\n{HUB}", ["consumer.toml:6 sinks.documents.connection: no app setting is named Nope, nor Nope__accountEndpoint or the like; the name of a setting with a connection is accepted"]),
         (f"{SINK}[hubs.'']\nhub = 'b'", ["consumer.toml hubs: found a name of 0 characters; 1 to 100 are accepted, on one line"]),
+        (f"{DELTA}{HUB}[[hubs.flights.routes]]\noperation = 'delete'", ["consumer.toml:9 hubs.flights.routes[0].operation: a sink of the type delta cannot delete; accepted: create, upsert"]),
+        (f"{DELTA}{HUB}[[hubs.flights.routes]]\noperation_from = '/op'\noperations = {{ r = 'replace' }}\ndelete_when_empty = true", ["consumer.toml:8 hubs.flights.routes[0].operation: a sink of the type delta cannot delete, replace; accepted: create, upsert"]),
+        (f"[sinks.a]\ntype = 'delta'\nconnection = 'CONTAINER'\nuri = 's3://x'\ncreate = true\ncommit_every = 'soon'\nsources = {{ a = 'b' }}\n{HUB}", [
+            "consumer.toml:2 sinks.a: create needs columns, from which the table is made",
+            "consumer.toml:2 sinks.a: the uri 's3://x' cannot be opened; accepted: az://container/folder",
+            "consumer.toml:2 sinks.a: the source 'b' of column 'a' is not known; accepted: $.name",
+            "consumer.toml:2 sinks.a: commit_every is 'soon'; accepted: seconds above 0, or a duration such as 30s",
+        ]),
+        (f"[sinks.a]\ntype = 'parquet'\nconnection = 'CONTAINER'\ncontainer = 'c'\ncolumns = {{ a = 'int', b = 'decimal(3,5)' }}\n{HUB}", ["consumer.toml:2 sinks.a: 'int' of column 'a', 'decimal(3,5)' of column 'b': no such type; accepted: string, long"]),
+        (f"[sinks.a]\ntype = 'service_bus'\nconnection = 'CONTAINER'\nbody = 'raw'\nsession = 'x'\n{HUB}", [
+            "consumer.toml:2 sinks.a: queue is '' and topic is ''; accepted: exactly one of them",
+            "consumer.toml:2 sinks.a: body is 'raw'; accepted: document, event",
+            "consumer.toml:2 sinks.a: the source 'x' of column 'session' is not known; accepted: $.name",
+        ]),
+        (f"[sinks.a]\ntype = 'http'\nurl = 'https://x.example/{{$.id}}'\nbatch = 2\nrequests = 0\nmethod = 'GET'\ntimeout = 0\n{HUB}", [
+            "consumer.toml:2 sinks.a: requests is 0; accepted: 1 or more",
+            "consumer.toml:2 sinks.a: method is 'GET'; accepted: POST, PUT, PATCH",
+            "consumer.toml:2 sinks.a: batch is 2, and the url has values of a document; accepted: batch = 1, or a fixed url",
+            "consumer.toml:2 sinks.a: timeout is 0; accepted: more",
+        ]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(23),
+    ids=range(29),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)

@@ -1,0 +1,282 @@
+"""Delta tables and Parquet files under kills, zombies, lost answers and changes by others: rows are counted, each is there once."""
+
+import asyncio
+import shutil
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from azure.core.exceptions import ServiceResponseError
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+
+from consumer.errors import FencedError
+from consumer.model import Write
+from consumer.sinks.lake import delta
+from consumer.sinks.lake.columns import parse_schema
+from tests.support.consumer.lake import COLUMNS, DeltaTarget, ParquetTarget
+from tests.support.consumer.sinks import built
+from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.testing import event, write
+from tidemark.testing.sink_target import tried
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+@pytest.fixture
+def table(tmp_path):
+    target = DeltaTarget(f"{tmp_path}/flights")
+    DeltaTable.create(target.uri, Schema.from_arrow(parse_schema(COLUMNS)))
+    return target
+
+
+@pytest.fixture
+async def files(azurite):
+    target = ParquetTarget(azurite)
+    async with target.client:
+        await target.client.create_container()
+        yield target
+
+
+@pytest.fixture(params=["table", pytest.param("files", marks=pytest.mark.wire)])
+def target(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def consumer():
+    """Starts a process that claims the partition; its checkpoint is at `mark`."""
+    made = []
+
+    async def start(target, mark=-1):
+        made.append(target.sink())
+        await made[-1].open()
+        made[-1].attach(await target.claim(mark))
+        return made[-1]
+
+    yield start
+    for sink in made:
+        await sink.aclose()
+
+
+def events(first, last):
+    return [event(number) for number in range(first, last + 1)]
+
+
+async def expect(target, numbers):
+    found = Counter(row["number"] for row in await target.stored())
+
+    assert found == Counter(numbers)
+
+
+# -- killed at each step
+
+
+def killed_at(monkeypatch, step):
+    """The next commit ends at a step: before anything is written, or after the table has it."""
+    real = delta.write_deltalake
+
+    def commit(*arguments, **options):
+        monkeypatch.setattr(delta, "write_deltalake", real)
+        if step == "committed":
+            real(*arguments, **options)
+        raise KilledError
+
+    monkeypatch.setattr(delta, "write_deltalake", commit)
+
+
+@pytest.mark.parametrize("again", ["same process", "new process"])
+@pytest.mark.parametrize("checkpoint", [-1, 3, 5])
+@pytest.mark.parametrize("step", ["staged", "committed"])
+async def test_a_table_has_each_row_once_wherever_a_commit_ends(
+    consumer, table, monkeypatch, step, checkpoint, again
+):
+    sink = await consumer(table)
+    await write(sink, events(0, 5))
+    killed_at(monkeypatch, step)
+    await tried(sink, events(6, 9))
+    if again == "new process":
+        sink = await consumer(table, checkpoint)
+        await write(sink, events(checkpoint + 1, 9))
+    else:
+        await write(sink, events(6, 9))
+    await write(sink, events(10, 12))
+
+    await expect(table, range(13))
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("again", ["same process", "new process"])
+@pytest.mark.parametrize("is_stored", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("request_", ["data/", "0.json", "last.json"])
+async def test_the_manifests_name_each_row_once_wherever_a_file_ends(
+    consumer, files, request_, is_stored, again
+):
+    sink = await consumer(files)
+    real = sink._container.upload_blob
+
+    async def upload(name, *arguments, **options):
+        if request_ not in name:
+            return await real(name, *arguments, **options)
+        sink._container.upload_blob = real
+        if is_stored:
+            await real(name, *arguments, **options)
+        raise ServiceResponseError("the answer is lost")
+
+    sink._container.upload_blob = upload
+    await tried(sink, events(0, 4))
+    if again == "new process":
+        sink = await consumer(files)
+    await write(sink, events(0, 4))
+    await write(sink, events(5, 7))
+
+    await expect(files, range(8))
+
+
+# -- two consumers
+
+
+async def fenced(sink, batch):
+    with pytest.raises(FencedError):
+        await write(sink, batch)
+
+
+async def test_of_two_consumers_the_slower_one_is_told_and_rows_are_there_once(consumer, target):
+    zombie = await consumer(target)
+    await write(zombie, events(0, 3))
+    owner = await consumer(target)
+    await write(owner, events(0, 3))  # all of them are there
+    await write(zombie, events(4, 6))  # nobody has told it yet
+    await fenced(owner, events(4, 8))
+    owner = await consumer(target)
+    await write(owner, events(0, 8))
+    await fenced(zombie, events(7, 9))
+    await write(owner, events(9, 9))
+
+    await expect(target, range(10))
+
+
+async def test_a_table_takes_other_partitions_and_other_writers_beside_ours(consumer, table):
+    sink = await consumer(table)
+    await write(sink, events(0, 3))
+    other = DeltaTable(table.uri)
+    row = pa.RecordBatch.from_pylist([{"id": "x", "number": 100}], schema=parse_schema(COLUMNS))
+    ours = CommitProperties(app_transactions=[Transaction("another application", 7)])
+    write_deltalake(other, row, mode="append", commit_properties=ours)
+    await write(sink, events(4, 5))
+
+    await expect(table, [*range(6), 100])
+
+
+@pytest.mark.parametrize("moment", ["before the claim", "under the claim"])
+async def test_compaction_beside_the_consumer_changes_no_row(consumer, table, moment):
+    sink = await consumer(table)
+    for number in range(4):
+        await write(sink, [event(number)])
+    if moment == "before the claim":
+        sink = None
+    DeltaTable(table.uri).optimize.compact()
+    DeltaTable(table.uri).create_checkpoint()
+    DeltaTable(table.uri).cleanup_metadata()
+    sink = sink or await consumer(table)
+    await write(sink, events(4, 6))
+
+    await expect(table, range(7))
+
+
+# -- a world that changed
+
+
+async def test_a_table_that_was_replaced_gets_the_events_after_the_checkpoint(consumer, table):
+    sink = await consumer(table)
+    for number in range(4):
+        await write(sink, [event(number)])
+    shutil.rmtree(table.uri)
+    DeltaTable.create(table.uri, Schema.from_arrow(parse_schema(COLUMNS)))
+    assert await tried(sink, events(4, 5)) == ["retry"] * 2  # its log ends before ours
+    await write(sink, events(4, 5))
+    later = await consumer(table, mark=5)
+    await write(later, events(6, 7))
+
+    await expect(table, range(4, 8))
+
+
+async def test_a_column_that_is_added_meanwhile_is_null_in_our_rows(consumer, table):
+    sink = await consumer(table)
+    await write(sink, events(0, 1))
+    changed = DeltaTable(table.uri)
+    changed.alter.add_columns(Schema.from_arrow(pa.schema([("added", pa.int64())])).fields)
+    await write(sink, events(2, 3))
+
+    await expect(table, range(4))
+    assert {row["added"] for row in await table.stored()} == {None}
+
+
+async def test_a_table_with_deletion_vectors_is_refused(tmp_path):
+    uri = f"{tmp_path}/vectors"
+    on = {"delta.enableDeletionVectors": "true"}
+    DeltaTable.create(uri, Schema.from_arrow(parse_schema(COLUMNS)), configuration=on)
+    sink = built("delta", {}, uri=uri)
+    with pytest.raises(SettingsError, match=r"has deletion vectors, .* DROP FEATURE deletionVectors"):
+        await sink.open()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": {"id": "long"}}, "column 'id' is int64 in the settings, and string in the Delta table"),
+        ({"columns": {"gone": "long"}}, "column 'gone' is int64 in the settings, and no such column in"),
+        ({"columns": {"dest": "string"}}, "columns that take no null and get no value: id"),
+        ({"sources": {"nope": "$.x"}}, "sources name nope, which the table does not have"),
+        ({"partition_by": ["dest"]}, r"is partitioned by \[\], and partition_by is \['dest'\]"),
+    ],
+)
+async def test_a_table_that_does_not_fit_the_options_is_told_at_the_start(table, options, words):
+    sink = built("delta", {}, uri=table.uri, **options)
+    with pytest.raises(SettingsError, match=words):
+        await sink.open()
+
+
+async def test_a_table_that_cannot_be_read_now_may_be_readable_later(tmp_path, azurite):
+    settings = {"AzureWebJobsStorage": azurite.replace("AccountKey=", "AccountKey=AAAA")}
+    sink = built("delta", settings, uri="az://nothing/there")
+    with pytest.raises((UnavailableError, SettingsError)):
+        await sink.open()
+    await sink.aclose()
+
+
+async def test_a_partitioned_table_has_a_file_for_each_value(tmp_path):
+    uri = f"{tmp_path}/parted"
+    sink = built(
+        "delta",
+        {},
+        uri=uri,
+        columns=COLUMNS,
+        sources={"number": "@sequence_number"},
+        create=True,
+        partition_by=["dest"],
+    )
+    await sink.open()
+    sink.attach(await DeltaTarget(uri).claim())
+    await write(sink, events(0, 13))
+
+    assert DeltaTable(uri).metadata().partition_columns == ["dest"]
+    assert len(DeltaTable(uri).file_uris()) == 7
+    await expect(DeltaTarget(uri), range(14))
+
+
+# -- dead letters
+
+
+async def test_a_dead_letter_behind_the_mark_is_written_once_however_often_it_is_replayed(consumer, target):
+    sink = await consumer(target)
+    await write(sink, [*events(0, 1), *events(3, 5)])  # event 2 was rejected
+    for _ in range(2):
+        record = sink.prepare(Write(event(2)))
+        deadline = asyncio.get_running_loop().time() + 30
+        result = await sink.replay([record], deadline=deadline)
+        assert result.outcome == "written"
+    await write(sink, events(6, 7))
+
+    await expect(target, range(8))
