@@ -136,7 +136,7 @@ def test_bytes_are_kept_where_nothing_is_to_be_changed_or_repaired(body, is_kept
 
 
 @pytest.mark.parametrize(
-    "options", [{"id_from": "position"}, {"meta": True}, {"transform": lambda document, _: document}]
+    "options", [{"id_from": "position"}, {"meta": True}]
 )
 def test_no_bytes_are_kept_where_options_change_documents(options):
     mapper = DocumentMapper(MappingOptions("hub", **options), ("/pk",), hash_key)
