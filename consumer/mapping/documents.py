@@ -130,7 +130,7 @@ class DocumentMapper:
         self._ttl = options.writing.ttl_rule
         self._changes = changes.Changes(options.writing, self._paths)
         self._sources: dict[str, str] = {}
-        is_plain = not self._meta and options.writing == WriteOptions()
+        is_plain = not self._meta and options.writing == WriteOptions(source=options.writing.source)
         keeps = is_plain and self._id_path == ("id",)
         self._as_received = AsReceived(self._paths, effective_key) if keeps else None
         if self._meta:

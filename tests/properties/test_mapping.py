@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from consumer.mapping.documents import REASONS, DocumentMapper, MappingOptions
 from consumer.mapping.limits import MAX_DEPTH, MAX_DOCUMENT
+from consumer.mapping.operations import WriteOptions
 from consumer.mapping.partition_hash import hash_key, multi_hash_key
-from consumer.model import Event, Write
+from consumer.model import Event, Operation, Write
 
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
@@ -47,7 +48,8 @@ def test_a_document_is_the_body_with_its_id(document, key):
 
 def mappers(paths, effective_key):
     """One that keeps the bytes where it may, and one that never does: the oracle."""
-    keeping, encoding = (DocumentMapper(MappingOptions("hub"), paths, effective_key) for _ in range(2))
+    options = MappingOptions("hub", writing=WriteOptions(source="namespace/hub"))
+    keeping, encoding = (DocumentMapper(options, paths, effective_key) for _ in range(2))
     encoding._as_received = None
     return keeping, encoding
 
@@ -136,7 +138,17 @@ def test_bytes_are_kept_where_nothing_is_to_be_changed_or_repaired(body, is_kept
 
 
 @pytest.mark.parametrize(
-    "options", [{"id_from": "position"}, {"meta": True}]
+    "options",
+    [{"id_from": "position"}, {"meta": True}]
+    + [
+        {"writing": WriteOptions(**writing)}
+        for writing in [
+            {"guard": "number"},
+            {"ttl": "60"},
+            {"operation": Operation.CREATE},
+            {"empty": "delete"},
+        ]
+    ],
 )
 def test_no_bytes_are_kept_where_options_change_documents(options):
     mapper = DocumentMapper(MappingOptions("hub", **options), ("/pk",), hash_key)

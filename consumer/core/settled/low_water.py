@@ -119,10 +119,10 @@ class WorkList:
             yield first, last
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
-        if self._settled:
-            for sequence_number, _ in self._queue:
-                if sequence_number in self._settled:
-                    yield sequence_number, sequence_number
+        numbers = sorted(self._settled)
+        begins = [number for number in numbers if number - 1 not in self._settled]
+        ends = [number for number in numbers if number + 1 not in self._settled]
+        yield from zip(begins, ends, strict=True)
         for first, last in self._ahead:
             if last > self.received:
                 yield max(first, self.received + 1), last
