@@ -123,8 +123,10 @@ class Driver:
         self._feed(effects.RateChanged(rate))
 
     def set_request_units(self, rate: float | None) -> None:
-        """Sets the request units per second; None means no limit."""
-        self._feed(effects.RequestUnitsChanged(rate))
+        """Sets the request units per second, also before `open`; None means no limit."""
+        self.settings = structs.replace(self.settings, request_units=rate)
+        if self._pipeline is not None:
+            self._feed(effects.RequestUnitsChanged(rate))
 
     # -- partitions
 

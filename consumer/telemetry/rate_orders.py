@@ -5,7 +5,9 @@ An order holds until it is lifted, over restarts too, and for instances that sta
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -13,7 +15,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
+from consumer.telemetry.shared_budget import MOST, Part, Parts, left_for_consumer
 from tidemark.foundation.azure.tables import TableStore
+from tidemark.foundation.errors import ConflictError
 from tidemark.foundation.keys import key_of
 
 TABLE = "ConsumerControls"
@@ -58,6 +62,11 @@ class Rates(Struct, frozen=True):
     fleet_rate: float | None = None
 
 
+_PART_KEY = "part-"
+_PARTS = "RowKey ge 'part-' and RowKey lt 'part.'"  # a dot follows the dash in order
+_PART = Part.__struct_fields__
+
+
 class RateOrderError(ValueError):
     """A stored order cannot be read."""
 
@@ -95,6 +104,23 @@ class TableRateStore(TableStore):
             **{name: float(value) for name, value in rates.items() if value is not None},
         }
         await self._table.put([row])
+
+    async def parts(self, consumer: str) -> list[Part]:
+        """The backfills that share the consumer's budget. Raises RateOrderError for a row that cannot be read."""
+        rows = await self._table.rows(f"PartitionKey eq '{key_of(consumer)}' and {_PARTS}")
+        try:
+            return [msgspec.convert({name: row.get(name) for name in _PART}, Part) for row in rows]
+        except msgspec.ValidationError as error:
+            raise RateOrderError(f"a part of the budget of '{consumer}' in table {TABLE}: {error}") from error
+
+    async def save_part(self, consumer: str, part: Part) -> None:
+        row = {"PartitionKey": key_of(consumer), "RowKey": f"{_PART_KEY}{key_of(part.name)}"}
+        await self._table.put([row | {"Schema": SCHEMA} | msgspec.structs.asdict(part)])
+
+    async def remove_part(self, consumer: str, name: str) -> None:
+        row = {"PartitionKey": key_of(consumer), "RowKey": f"{_PART_KEY}{key_of(name)}"}
+        with contextlib.suppress(ConflictError):  # somebody else removed it
+            await self._table.delete([row])
 
 
 def _read(row: Any) -> RateOrder:
@@ -142,6 +168,11 @@ class RateFollower:
         self._configured = configured
         self._limits = limits
         self.rates = dict(configured)
+        self._parts = Parts()
+        self._left: float | None = None
+        if (fleet := configured.get(Unit.REQUEST_UNITS, Rates()).fleet_rate) is not None:
+            # Until the table was read, a backfill may be using its part.
+            self._limit_fleet(fleet * MOST)
 
     async def poll(self) -> None:
         """Reads the orders and applies those that change a limit.
@@ -156,16 +187,34 @@ class RateFollower:
                 unreadable = error
                 continue
             rates = effective(order, configured)
+            if rates.fleet_rate is not None and unit is Unit.REQUEST_UNITS:
+                await self._share(rates.fleet_rate)
             if rates == self.rates[unit]:
                 continue
             by = f"ordered by {order.by}" if order is not None and rates != configured else "as configured"
             log.info("rate: %s, %s", rates_text(rates, unit), by)
             self.rates[unit] = rates
-            self._limits[unit].set_fleet_rate(rates.fleet_rate)
+            if unit is Unit.RECORDS or rates.fleet_rate is None:
+                self._left = None
+                self._limits[unit].set_fleet_rate(rates.fleet_rate)
             if rates.fleet_rate is None:
                 self._limits[unit].set_rate(rates.rate)
         if unreadable is not None:
             raise unreadable
+
+    async def _share(self, budget: float) -> None:
+        """Leaves their part of the fleet's request units to backfills."""
+        parts = self._parts.note(await self._store.parts(self._consumer), time.monotonic())
+        left = left_for_consumer(budget, parts)
+        if left != self._left and parts:
+            names = ", ".join(part.name for part in parts)
+            log.info("request units: %g of %g RU/s, the rest is left to %s", left, budget, names)
+        self._limit_fleet(left)
+
+    def _limit_fleet(self, left: float) -> None:
+        if left != self._left:
+            self._left = left
+            self._limits[Unit.REQUEST_UNITS].set_fleet_rate(left)
 
     async def aclose(self) -> None:
         await self._store.aclose()

@@ -140,6 +140,7 @@ def consumer_stats(
         statistics,
         at=at,
         rate_limit=statistics.rate_limit or 0.0,
+        ru_limit=statistics.request_unit_limit or 0.0,
         ru_per_record=charge,
         last_ru_per_record=last_charge if charge is None else charge,
         ru_per_s=interval.request_units_per_s,

@@ -25,7 +25,6 @@ from consumer.running.waiting import when_available
 from consumer.sinks.cosmos.bulk import WriteMode
 from consumer.telemetry.records import shared
 from spark_jobs.backfill.budget import coordinator
-from spark_jobs.backfill.budget.pace import Pace
 from spark_jobs.backfill.budget.progress import NUMBERS, Counts
 from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, open_checkpoints, open_sink
 from tidemark.foundation.errors import TidemarkError
@@ -34,6 +33,8 @@ FIRST_ANSWER_WITHIN = 30.0
 CLAIM_WITHIN = 30.0
 AGAIN_AFTER = 2.0
 """Seconds between two tries to open what is away at the start, as of a consumer."""
+NONE = 1e-6
+"""The limit per second of a task that has no share: nothing for eleven days."""
 SAVE_WITHIN = 60.0
 """Seconds for the last checkpoint of a partition."""
 
@@ -100,15 +101,13 @@ class _Writing:
             config, replaying.settings, replaying.checkpoint_groups[partition]
         )
         self._driver = Driver(
-            shared(DriverSettings, config),
+            shared(DriverSettings, config, rate=None, request_units=None),  # the share is the limit
             self._sink,
             self._checkpoints,
             self._dead_letters,
             preparation=parts.preparation(self._sink),
         )
-        self._pace: Pace | None = None
-        self._rate = 1.0
-        self._seen = Counts()
+        self._share = NONE
 
     async def aclose(self) -> None:
         for part in (self._sink, self._dead_letters, self._checkpoints):
@@ -122,7 +121,7 @@ class _Writing:
         await granted.wait()
         # A short outage of the target or of the stores must not cost the job what starting it has taken.
         await when_available("the sink or the dead letters", driver.open, retry=AGAIN_AFTER)
-        driver.set_rate(self._rate)
+        self._use_share()
         claim = await when_available(
             "the claim",
             lambda: self._checkpoints.claim(partition, owner, deadline=now() + CLAIM_WITHIN),
@@ -146,25 +145,15 @@ class _Writing:
         """Begins nothing more, and gives up what is on its way."""
         await self._driver.aclose()
 
-    def use_share(self, answer: coordinator.Answer) -> None:
-        """The share from now on."""
-        if self._unit == "records":
-            self._rate = answer.amount
-        else:
-            if self._pace is None:
-                self._pace = Pace(answer.per_record)
-            self._rate = self._pace.rate(answer.amount)
+    def use_share(self, amount: float) -> None:
+        """The share from now on; 0 is none until the next one."""
+        self._share = amount or NONE
         if self._driver.is_open:
-            self._driver.set_rate(self._rate)
+            self._use_share()
 
-    def count_charges(self) -> Counts:
-        """The counts; what was charged since the last call gives the charge per record."""
-        counts, seen = self.counts(), self._seen
-        self._seen = counts
-        if self._pace is not None:
-            charged = (counts.attempts - counts.throttled) - (seen.attempts - seen.throttled)
-            self._pace.observe(charged, counts.request_units - seen.request_units)
-        return counts
+    def _use_share(self) -> None:
+        set_limit = self._driver.set_rate if self._unit == "records" else self._driver.set_request_units
+        set_limit(self._share)
 
     def counts(self) -> Counts:
         if not self._driver.is_open:
@@ -201,9 +190,9 @@ class _ShareRequests:
                     else:
                         if limit.expired():  # the client took its cancellation for its own time that was up
                             raise TimeoutError
-                        if answer.amount:
+                        if answer.amount or self.holds:  # without a share the task waits for the next one
                             self.holds = answer.number
-                            self.writing.use_share(answer)
+                            self.writing.use_share(answer.amount)
                             self.granted.set()
                             limit.reschedule(sent + answer.seconds)
                         elif not self.holds:
@@ -216,7 +205,7 @@ class _ShareRequests:
             ) from None
 
     def _ask(self, *, over: bool = False) -> coordinator.Ask:
-        return coordinator.Ask(self.partition, self.attempt, self.holds, self.writing.count_charges(), over)
+        return coordinator.Ask(self.partition, self.attempt, self.holds, self.writing.counts(), over)
 
     async def report_end(self) -> None:
         """Reports the last counts; the share is free at once rather than when its lease ends."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from uuid import uuid4
 
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -15,6 +18,7 @@ from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs.backfill.budget.coordinator import Coordinator
+from spark_jobs.backfill.budget.membership import sharing
 from spark_jobs.backfill.budget.progress import NUMBERS, Counts
 from spark_jobs.backfill.budget.shares import Shares
 from spark_jobs.backfill.replay import Replaying, Unit
@@ -92,6 +96,7 @@ def backfill(
     from there.
     """
     shares, config = settings.shares(), read_target(environment)
+    wanted = shares.budget
     spark = captured.sparkSession
     _check_session(spark)
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
@@ -111,7 +116,10 @@ def backfill(
         PartitionPlan(**{name: row[name] for name in PartitionPlan.__struct_fields__}) for row in planned
     ]
     host, bind = _addresses(spark)
-    with Coordinator(shares, host=host, bind=bind, port=settings.coordinator_port) as coordinator:
+    with (
+        Coordinator(shares, host=host, bind=bind, port=settings.coordinator_port) as coordinator,
+        _sharing(shares, settings.unit, config, environment, coordinator.lock),
+    ):
         replaying = Replaying(
             for_executors(environment, config),
             settings.mode,
@@ -124,8 +132,17 @@ def backfill(
         history = tuple(coordinator.progress.history)
     target = f"{config.cosmos_database}/{config.cosmos_container}"
     return Backfilled(
-        config.hub, target, settings.mode, settings.unit, shares.budget, plans, counts, history, absent
+        config.hub, target, settings.mode, settings.unit, wanted, plans, counts, history, absent
     )
+
+
+def _sharing(
+    shares: Shares, unit: Unit, config: ConsumerConfig, environment: Mapping[str, str], lock: threading.Lock
+) -> AbstractContextManager[object]:
+    """Request units are shared with the consumer that writes to the same container; records are not."""
+    if unit == "records":
+        return nullcontext()
+    return sharing(f"backfill~{uuid4().hex[:8]}", config, environment, shares, lock)
 
 
 def _check_session(spark: SparkSession) -> None:

@@ -4,7 +4,8 @@ import uuid
 
 import pytest
 
-from consumer.telemetry.rate_orders import RateOrder, RateOrderError, TableRateStore
+from consumer.telemetry.rate_orders import RateOrder, RateOrderError, TableRateStore, Unit
+from consumer.telemetry.shared_budget import Part
 from consumer.telemetry.stats_store import TableStatsStore
 from tests.support.consumer.telemetry import MemoryRateStore, MemoryStatsStore
 from tidemark.foundation.azure.connections import ConnectionSettingsError
@@ -97,6 +98,26 @@ async def test_an_order_of_a_newer_release_is_refused_by_name_and_hides_no_other
         assert list(await store.load_all()) == ["other"]
     finally:
         await table.aclose()
+        await store.aclose()
+
+
+@pytest.mark.wire
+async def test_parts_of_a_budget_stand_beside_orders_of_both_units_and_are_removed(azurite):
+    store = TableRateStore({"Store": azurite}, "Store", table=f"Controls{uuid.uuid4().hex}")
+    try:
+        await store.save("flights", RateOrder(rate=5.0))
+        await store.save("flights", RateOrder(fleet_rate=900.0), Unit.REQUEST_UNITS)
+        for beat in (1.0, 2.0):
+            await store.save_part("flights", Part("backfill~1", 300.0, 150.0, beat))
+        await store.save_part("other", Part("backfill~2", 1.0, 1.0, 1.0))
+
+        assert await store.load("flights") == RateOrder(rate=5.0)
+        assert await store.load_all(Unit.REQUEST_UNITS) == {"flights": RateOrder(fleet_rate=900.0)}
+        assert await store.parts("flights") == [Part("backfill~1", 300.0, 150.0, 2.0)]
+        for _ in range(2):
+            await store.remove_part("flights", "backfill~1")
+        assert await store.parts("flights") == []
+    finally:
         await store.aclose()
 
 

@@ -4,10 +4,10 @@ import heapq
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.foundation.pacing.charge_limiter import SLOT, WINDOW, ChargeLimiter
+from tidemark.foundation.pacing.charge_limiter import IN_ONE_SECOND, SLOT, WINDOW, ChargeLimiter
 
 rates = st.sampled_from([0.5, 3, 40, 400, 1_000, 30_000])
 charges = st.sampled_from([0.0, 1.0, 5.24, 10.0, 52.4, 400.0])
@@ -35,12 +35,12 @@ class Run:
         self.now = max(self.now, time)
 
     def send(self, wanted, latency, charge, lane="a"):
-        before = self.limiter._used
+        before = self.limiter._windows[0].used
         records = min(wanted, self.limiter.affordable(lane, self.now))
         if records:
             self.number += 1
             self.limiter.start(self.number, lane, records, self.now)
-            reserved = (self.limiter._used - before) * (self.limiter.rate or 0.0)
+            reserved = (self.limiter._windows[0].used - before) * (self.limiter.rate or 0.0)
             start = [self.now, reserved, None]
             self.starts.append(start)
             heapq.heappush(self.answers, (self.now + latency, self.number, start, charge, records))
@@ -87,6 +87,7 @@ def test_ten_seconds_exceed_their_budget_by_no_more_than_the_batches_in_flight_w
         assert sum(start[2] for start in window) <= (allowed + surprise) * (1 + 1e-9) + 1e-6
 
 
+@settings(max_examples=20)  # each is a minute and a half of a saturated limiter
 @given(rates, st.sampled_from([0.0, 0.02, 0.3, 2.0]), st.data())
 def test_a_saturated_limiter_uses_its_budget_over_charges_that_jump_tenfold(rate, latency, data):
     jumps = data.draw(st.lists(st.sampled_from([0.1, 1.0, 10.0]), min_size=2, max_size=4))
@@ -100,6 +101,11 @@ def test_a_saturated_limiter_uses_its_budget_over_charges_that_jump_tenfold(rate
     run.until(math.inf)
     spent = sum(start[2] for start in run.starts)
     dearest, in_flight = rate * 0.02, 0.1 * rate * (latency + 2 * SLOT) * 100
+
+    for first, (time, *_) in enumerate(run.starts):
+        second = [start for start in run.starts[first:] if start[0] < time + 1.0]
+        surprise = sum(max(0.0, start[2] - start[1]) for start in second[-1][3])
+        assert sum(start[2] for start in second) <= IN_ONE_SECOND * rate * (1 + 1e-9) + surprise
 
     assert spent <= rate * (run.starts[-1][0] + 1.0) + dearest + in_flight
     assert spent >= rate * (run.starts[-1][0] - 2.0 - 2 * latency) * 0.97

@@ -77,13 +77,14 @@ class InstanceFigures(Struct, frozen=True, kw_only=True):
 class ConsumerStats(InstanceFigures, frozen=True, kw_only=True):
     """A row: the figures of an instance, and its partitions.
 
-    A `rate_limit` of 0 means none. `ru_per_record` is for the time since the last row, None if nothing was written, and
+    A `rate_limit` or `ru_limit` (request units per second) of 0 means none. `ru_per_record` is for the time since the last row, None if nothing was written, and
     `last_ru_per_record` is the last known one. `failed_total` is the number of events that failed permanently, which are exactly
     the dead letters.
     """
 
     consumer: str
     rate_limit: _Amount = 0.0
+    ru_limit: _Amount = 0.0
     last_ru_per_record: _Amount | None = None
     failed_total: _Count = 0
     lag: tuple[PartitionStats, ...] = ()

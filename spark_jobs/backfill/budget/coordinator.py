@@ -51,12 +51,11 @@ class Ask(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """A share, valid for `seconds` from when it was asked for. `per_record` is the job's charge per record so far."""
+    """A share, valid for `seconds` from when it was asked for."""
 
     amount: float
     number: int
     seconds: float
-    per_record: float | None = None
 
 
 class UnreachableError(Exception):
@@ -104,8 +103,7 @@ class Coordinator:
                 self._shares.release(ask.partition, ask.attempt, now=now)
                 return Answer(0.0, 0, 0.0)
             share = self._shares.renew(ask.partition, ask.attempt, holds=ask.holds, now=now)
-            per_record = self.progress.history[-1].total.per_record
-            return Answer(share.amount, share.number, self._shares.lease, per_record)
+            return Answer(share.amount, share.number, self._shares.lease)
 
     def knows(self, authorization: str) -> bool:
         return hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode())

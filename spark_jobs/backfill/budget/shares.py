@@ -65,6 +65,7 @@ class Shares:
         if whole and budget != int(budget):
             raise ValueError(f"the budget is {budget!r}; accepted: a whole number per second")
         self.budget = budget
+        """May be changed at any time; 0 grants nothing. Grants before count until their holders renew them."""
         self.lease = lease
         self._whole = whole
         self._window = window

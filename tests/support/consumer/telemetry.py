@@ -75,6 +75,9 @@ class MemoryRateStore:
         self._answer()
         return dict(self._of(unit))
 
+    async def parts(self, consumer):
+        return []
+
     async def save(self, consumer, order, unit=Unit.RECORDS):
         self._answer()
         self._of(unit)[consumer] = order

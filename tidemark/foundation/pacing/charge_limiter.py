@@ -10,10 +10,13 @@ from msgspec import Struct
 
 WINDOW = 10.0
 """Seconds over which the budget is exact. Charges are learned from answers, which take up to seconds themselves."""
+IN_ONE_SECOND = 1.1
+"""Seconds of budget that may start within one second: what a busy loop missed is caught up, a little at a time, because the service keeps
+its own throughput by the second."""
 SLOT = 0.1
 """Seconds of budget that are saved up before records start: so batches stay large, as with the slots of `RateLimiter`."""
 SAVED = 1.0
-"""Seconds of budget that idleness saves at most. The service keeps its own throughput by the second."""
+"""Seconds of budget that idleness, or a loop that was busy, saves at most."""
 TRIAL = 1.0
 """Seconds of budget that a record reserves whose charge nobody knows yet: the next one may start a second later."""
 DECAY = 0.2
@@ -26,6 +29,45 @@ class _Start(Struct):
 
     at: float
     seconds: float
+
+
+class _Window:
+    """The batches that started within the last `length` seconds; together they use at most `most` seconds of budget."""
+
+    def __init__(self, length: float, most: float) -> None:
+        self._length = length
+        self.most = most
+        self._log: deque[_Start] = deque()
+        self.used = 0.0
+
+    def advance(self, now: float) -> None:
+        while self._log and self._log[0].at + self._length <= now:
+            self.used -= self._log.popleft().seconds
+        if not self._log:
+            self.used = 0.0
+
+    def add(self, start: _Start) -> None:
+        self._log.append(start)
+        self.used += start.seconds
+
+    def correct(self, start: _Start, seconds: float, now: float) -> None:
+        """A start in here, or one that has left, used so much more."""
+        if start.at + self._length > now:
+            self.used += seconds
+
+    def fits(self, seconds: float) -> bool:
+        """Whether a record of so many seconds may start; one alone always may."""
+        return not self._log or self.used + seconds <= self.most
+
+    def fits_at(self, seconds: float) -> float:
+        """When it will fit."""
+        earliest, used, left = -math.inf, self.used, len(self._log)
+        for start in self._log:
+            if not left or used + seconds <= self.most:
+                break
+            earliest = start.at + self._length
+            used, left = used - start.seconds, left - 1
+        return earliest
 
 
 class _Reserved(Struct):
@@ -47,7 +89,7 @@ class ChargeLimiter:
     - *Bound*: the batches started in any half-open `WINDOW`, settled or reserved, use at most WINDOW seconds. So the
       charges of a window exceed `WINDOW * rate` only by what the batches in flight at its last start were charged above
       their estimates. A single record that is dearer than a whole window starts alone.
-    - *Pace*: what was used is paid back at the rate before more may start. A charge above its estimate is a debt, also
+    - *Pace*: one second has at most `IN_ONE_SECOND` seconds of budget. What was used is paid back at the rate before more may start. A charge above its estimate is a debt, also
       if its answer comes after the window.
 
     Times are seconds of a monotonic clock. While nobody knows a charge, one record starts and its answer is awaited.
@@ -55,8 +97,7 @@ class ChargeLimiter:
 
     def __init__(self, rate: float | None, now: float) -> None:
         self._rate: float | None = None
-        self._log: deque[_Start] = deque()
-        self._used = 0.0  # seconds of budget in the log
+        self._windows = (_Window(WINDOW, WINDOW), _Window(1.0, IN_ONE_SECOND))
         self._paid_until = now - SLOT  # a virtual clock: what was used is paid when it equals now
         self._latest = now
         self._reserved: dict[int, _Reserved] = {}
@@ -100,11 +141,12 @@ class ChargeLimiter:
         if now < self._paid_until + SLOT:
             return 0
         if estimate is None:
-            return 0 if self._trials or not self._fits(TRIAL, self._used, len(self._log)) else 1
+            return int(not self._trials and all(window.fits(TRIAL) for window in self._windows))
         seconds = estimate / self._rate
-        if not self._fits(seconds, self._used, len(self._log)):
+        if not all(window.fits(seconds) for window in self._windows):
             return 0
-        return max(1, int(min(now - self._paid_until, WINDOW - self._used) / seconds))
+        room = min(window.most - window.used for window in self._windows)
+        return max(1, int(min(now - self._paid_until, room) / seconds))
 
     def start(self, batch: int, lane: str, records: int, now: float) -> None:
         """Records of a batch start, at most as many as are affordable. `settle` must follow."""
@@ -116,8 +158,8 @@ class ChargeLimiter:
         start = _Start(now, seconds)
         self._reserved[batch] = _Reserved(start, lane, records, estimate, self._rate)
         self._trials += estimate is None
-        self._log.append(start)
-        self._used += seconds
+        for window in self._windows:
+            window.add(start)
         self._paid_until += seconds
 
     def awaits(self, batch: int) -> bool:
@@ -154,8 +196,8 @@ class ChargeLimiter:
         seconds = difference / (reserved.rate if difference < 0 or self._rate is None else self._rate)
         reserved.start.seconds += seconds
         self._paid_until += seconds
-        if reserved.start.at + WINDOW > self._latest:
-            self._used += seconds
+        for window in self._windows:
+            window.correct(reserved.start, seconds, self._latest)
 
     def next_at(self, lane: str, now: float) -> float:
         """The earliest time at which a further record of a lane may start: `now` if it may already; infinite while an answer
@@ -170,18 +212,7 @@ class ChargeLimiter:
         if estimate is None and self._trials:
             return math.inf
         seconds = TRIAL if estimate is None else estimate / self._rate
-        earliest = max(now, self._paid_until + SLOT)
-        used, left = self._used, len(self._log)
-        for start in self._log:
-            if self._fits(seconds, used, left):
-                break
-            earliest = max(earliest, start.at + WINDOW)
-            used, left = used - start.seconds, left - 1
-        return earliest
-
-    @staticmethod
-    def _fits(seconds: float, used: float, entries: int) -> bool:
-        return not entries or used + seconds <= WINDOW
+        return max(now, self._paid_until + SLOT, *(window.fits_at(seconds) for window in self._windows))
 
     def _estimate(self, lane: str) -> float | None:
         """Request units of a record; of a lane without answers as in the dearest one."""
@@ -196,9 +227,7 @@ class ChargeLimiter:
     def _advance(self, now: float) -> float:
         """Forgets the starts that left the window, and what idleness saved too much."""
         now = self._latest = max(now, self._latest)
-        while self._log and self._log[0].at + WINDOW <= now:
-            self._used -= self._log.popleft().seconds
-        if not self._log:
-            self._used = 0.0
+        for window in self._windows:
+            window.advance(now)
         self._paid_until = max(self._paid_until, now - SAVED)
         return now

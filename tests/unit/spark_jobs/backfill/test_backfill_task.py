@@ -77,7 +77,7 @@ class SlowClient:
 @in_virtual_time
 async def test_a_share_that_comes_after_the_tasks_patience_ended_is_told_as_such():
     asking = replay_module._ShareRequests(
-        SlowClient(), "3", "1.1", SimpleNamespace(count_charges=Counts, use_share=lambda _answer: None)
+        SlowClient(), "3", "1.1", SimpleNamespace(counts=Counts, use_share=lambda _answer: None)
     )
 
     with pytest.raises(UnreachableError, match="gave no share of the budget in time"):
@@ -104,7 +104,7 @@ class StarvedClient:
 async def test_a_driver_that_is_silent_for_some_seconds_ends_no_task():
     client = StarvedClient()
     asking = replay_module._ShareRequests(
-        client, "3", "1.1", SimpleNamespace(count_charges=Counts, use_share=lambda _answer: None)
+        client, "3", "1.1", SimpleNamespace(counts=Counts, use_share=lambda _answer: None)
     )
 
     with pytest.raises(SupersededError):
