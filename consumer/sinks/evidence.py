@@ -7,7 +7,7 @@ to the dead letters. A single record is not judged before another one comes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
@@ -98,6 +98,13 @@ class Evidence:
             return True
         self.believe(record, error)
         return False
+
+    def all_passed(self, trial: int, records: Iterable[Hashable]) -> None:
+        """The service accepted all that was begun as `trial`, which were `records`."""
+        self.passed(trial)
+        if self._suspects:
+            for record in records:
+                self.settled(record)
 
     def settled(self, record: Hashable) -> None:
         """Forgets a record that was written or rejected."""

@@ -7,11 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Batch, Event, Outcome, Record
-from consumer.sinks.cosmos.answers import Answer
+from consumer.model import Batch, Event, Operation, Outcome, Record
+from consumer.sinks.cosmos.answers import NO_ANSWER, Answer
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import ContainerDefinition
 from consumer.sinks.cosmos.requests import MAX_BYTES, MAX_OPERATIONS
+from consumer.sinks.cosmos.writing import RecordWriter
 
 sizes = st.one_of(st.integers(2, 40), st.integers(1_000, 300_000))
 
@@ -88,3 +89,54 @@ def test_one_culprit_in_a_hundred_costs_few_requests(lengths, culprit):
     asyncio.run(sink_on(service).write(Batch(1, "0", tuple(records(lengths))), deadline=1e12))
 
     assert len(service.requests) <= 15
+
+
+class Answering:
+    """Answers each operation with the next status, then all of them with 200."""
+
+    def __init__(self, statuses):
+        self.statuses, self.sent = list(statuses), []
+
+    async def __call__(self, operations):
+        self.sent.append([(record.key, step.verb) for record, step in operations])
+        answers = []
+        for _ in operations:
+            status = self.statuses.pop(0) if self.statuses else 200
+            answers.append({} if status is None else {"statusCode": status, "requestCharge": 0.5})
+        return Answer(answers)
+
+
+@given(
+    operations=st.lists(st.sampled_from([*[Operation.UPSERT] * 30, *Operation]), min_size=1, max_size=6),
+    statuses=st.lists(
+        st.sampled_from([*[200, 201] * 4, 204, 400, 404, 409, 412, 424, 429, 418, 500, None]), max_size=24
+    ),
+    suspects=st.sets(st.integers(0, 6)),
+    rounds=st.integers(1, 3),
+)
+def test_upserts_that_all_took_place_have_the_results_that_each_would_have(
+    operations, statuses, suspects, rounds
+):
+    """Results, requests and evidence are those of the way that takes answers one by one."""
+
+    async def write(is_hot):
+        writer, service = RecordWriter("container"), Answering(statuses)
+        if not is_hot:
+            writer._take_upserts = lambda *_: False
+        for number in suspects:
+            writer._evidence.failed(("0", number), "418/0")
+        found = []
+        for _ in range(rounds):
+            event = [Event("0", number, "", 0.0, b"") for number in range(len(operations))]
+            mine = [
+                Record(event[n], str(n), b'{"id":"a"}', '["k"]', operation=operation)
+                for n, operation in enumerate(operations)
+            ]
+            results = [NO_ANSWER] * len(mine)
+            await writer.write(mine, range(len(mine)), service, results, atomic=False)
+            found.append(results)
+        evidence = writer._evidence
+        suspected = {key: (suspect.errors, suspect.times) for key, suspect in evidence._suspects.items()}
+        return found, service.sent, suspected, evidence._latest_pass
+
+    assert asyncio.run(write(True)) == asyncio.run(write(False))

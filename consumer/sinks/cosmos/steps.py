@@ -81,8 +81,11 @@ class Rules(Struct, frozen=True):
         return "create" if record.operation is Operation.PATCH else "reject"
 
 
+UPSERT = Step("Upsert")
+"""The only step of a record that asks for nothing else."""
+
 _FIRST: Mapping[Operation, Step] = {
-    Operation.UPSERT: Step("Upsert"),
+    Operation.UPSERT: UPSERT,
     Operation.CREATE: Step("Create"),
     Operation.REPLACE: Step("Replace"),
     Operation.DELETE: Step("Delete"),
