@@ -1,5 +1,6 @@
 """`tidemark lint FILE` tells what the consumer's start would refuse."""
 
+import asyncio
 import json
 import subprocess
 import sysconfig
@@ -8,7 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from consumer.cli import support
+from consumer.running.hosted import hosted
 from tidemark.__main__ import command_line
+from tidemark.foundation.errors import SettingsError
 
 FILE = """
 version = 1
@@ -28,7 +32,7 @@ container = "{container}"
 SETTINGS = {
     "EventHubConnection": "Endpoint=sb://n.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
     "CosmosConnection": "AccountEndpoint=https://x.documents.azure.com:443/;AccountKey=a2V5;",
-    "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+    "AzureWebJobsStorage": "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=a2V5;EndpointSuffix=core.windows.net",
 }
 
 
@@ -90,6 +94,29 @@ def test_editors_check_the_file_by_the_schema_that_the_command_prints(tmp_path, 
     )
 
     assert (answer.returncode == 0) is (line == "")
+
+
+def test_commands_are_about_the_hub_that_is_named(lint, tmp_path, monkeypatch):
+    lint()
+    monkeypatch.setenv("CONSUMER_FILE", str(tmp_path / "consumer.toml"))
+    text = (tmp_path / "consumer.toml").read_text()
+    (tmp_path / "consumer.toml").write_text(f"{text}\n[hubs.gates]\nhub = 'g'\n")
+
+    assert support.open_parts(tmp_path, "gates").config.hub == "g"
+    with pytest.raises(SettingsError, match="--hub: is missing; the file has the hubs flights, gates"):
+        support.open_parts(tmp_path)
+
+
+def test_a_trigger_takes_the_one_hub_of_a_file_that_its_binding_names(lint, tmp_path):
+    lint()
+    settings = {**SETTINGS, "CONSUMER_FILE": str(tmp_path / "consumer.toml"), "EVENTHUB_NAME": "other"}
+
+    async def main(name):
+        return hosted({**settings, "EVENTHUB_NAME": name})
+
+    assert asyncio.run(main("FLIGHTS")) is not None
+    with pytest.raises(SettingsError, match="EVENTHUB_NAME is 'other'; accepted: 'flights'"):
+        asyncio.run(main("other"))
 
 
 def test_the_consumer_alone_has_the_command_too(lint):
