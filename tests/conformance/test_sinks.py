@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from azure.eventhub._pyamqp._decode import decode_payload
 from deltalake import DeltaTable, Schema
 
 from consumer.mapping.documents import MappingOptions
@@ -19,6 +18,7 @@ from devstack.servers.faults import Fault
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from tests.support.consumer.lake import COLUMNS, DeltaTarget, ParquetTarget
 from tests.support.consumer.memory_sink import MemorySink
+from tests.support.consumer.messaging import HubTarget, QueueTarget
 from tests.support.consumer.sinks import HUB, built
 from tests.support.consumer.sql import World, soon
 from tests.support.servers.event_hubs import abandon_sockets
@@ -190,37 +190,6 @@ class TestParquetSink(SinkContract):
             yield target
 
 
-class HubTarget(SinkTarget):
-    """The key is in the document."""
-
-    appends = True
-
-    def __init__(self, server, azurite):
-        self.server = server
-        self.unwritable = {"dest": 1.5}
-        self.settings = {"Target": server.connection_string(), "AzureWebJobsStorage": azurite}
-        self.states = f"states-{uuid.uuid4().hex}"
-
-    def sink(self):
-        options = {"hub": "copies", "connection": "Target", "state_container": self.states}
-        return built("event_hubs", self.settings, **options, key="$.dest")
-
-    async def stored(self):
-        stored = [one for id_ in ("0", "1", "2") for one in self.server.events("copies", id_)]
-        messages = [decode_payload(memoryview(bytes(one.message))) for one in stored]
-        messages.sort(key=lambda message: message.application_properties[b"tidemark-sequence-number"])
-        return [json.loads(b"".join(message.data)) for message in messages]
-
-    async def remove(self):
-        self.server.delete_hub("copies")
-
-    @asynccontextmanager
-    async def unreachable(self):
-        self.server.faults.add(Fault("send:*", "drop_ack_and_connection", count=None))
-        yield
-        self.server.faults.clear()
-
-
 @pytest.mark.wire
 class TestEventHubsSink(SinkContract):
     is_slow = True
@@ -231,31 +200,6 @@ class TestEventHubsSink(SinkContract):
             server.create_hub("copies", 3)
             yield HubTarget(server, azurite)
         await abandon_sockets()
-
-
-class QueueTarget(SinkTarget):
-    appends = True
-    reads_documents = False
-
-    def __init__(self, server):
-        self.server = server
-        self.settings = {"Target": server.connection_string}
-
-    def sink(self):
-        return built("service_bus", self.settings, connection="Target", queue="copies")
-
-    async def stored(self):
-        messages = self.server.broker.queues["copies"].peek(0, 1_000_000)
-        return [json.loads(b"".join(decode_payload(memoryview(each.sent.bare)).data)) for each in messages]
-
-    async def remove(self):
-        del self.server.broker.queues["copies"]
-
-    @asynccontextmanager
-    async def unreachable(self):
-        self.server.faults.add(Fault("send:*", "drop_ack", count=None))
-        yield
-        self.server.faults.clear()
 
 
 @sdk_drops_its_socket

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from msgspec import Struct
 
 from consumer.errors import FencedError
 from consumer.mapping.sources import parse_source
-from consumer.model import NOTHING_SETTLED, Claim, Outcome, Record, Routes, Write, WriteResult
+from consumer.model import NOTHING_SETTLED, Claim, Outcome, Record, Rejection, Routes, Write, WriteResult
 from consumer.options import BatchLimits
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
@@ -30,8 +31,8 @@ from tidemark.publisher import (
     BlobStateStore,
     IdempotentProducer,
     InvalidProducerStateError,
-    MessageTooLargeError,
     ProducerDisconnectedError,
+    PublishError,
     PublishingBatch,
     PublishRefusedError,
     PublishUnavailableError,
@@ -50,6 +51,11 @@ _WAIT = WriteResult(
     reason="the rest of a set that a killed process began to send has not arrived",
     retry_after=0.1,
 )
+
+_BEHIND = WriteResult(Outcome.RETRY, reason="an event before it is rejected first", retry_after=0.0)
+
+_FINAL = (ProducerDisconnectedError, InvalidProducerStateError, asyncio.CancelledError)
+"""Errors after which a producer publishes no more."""
 
 Place = tuple[int, int]
 """An event's sequence number, and which of its documents it is: the order of a source."""
@@ -151,38 +157,55 @@ class Forwarder:
 
     async def write(self, records: Sequence[Record]) -> Results:
         try:
-            producer = await self._opened()
-            parts: dict[str, list[int]] = {}
-            for index, record in enumerate(records):
-                parts.setdefault(self._choose(record), []).append(index)
-            end = _place(records[-1])
-            written = await asyncio.gather(
-                *(
-                    self._publish(producer, id_, [records[i] for i in part], end)
-                    for id_, part in parts.items()
-                ),
-                return_exceptions=True,
-            )
+            return await self._write(records)
         except ProducerDisconnectedError as error:
             raise FencedError(str(error)) from error
+        except InvalidProducerStateError as error:  # the next write begins with the saved state
+            log.warning("partition %s cannot be forwarded: %s", self._partition, error)
+            with suppress(PublishError):
+                await self.aclose()
+            raise
+
+    async def _write(self, records: Sequence[Record]) -> Results:
+        """Writes up to the first event that is too large, whose dead letter comes before the mark passes it."""
+        producer = await self._opened()
+        too_large = await self._find_too_large(producer, records)
+        fit = records[: len(records) if too_large is None else too_large[0]]
+        results = await self._write_fit(producer, fit) if fit else []
+        if too_large is None:
+            return results
+        return [*results, too_large[1], *[_BEHIND] * (len(records) - len(fit) - 1)]
+
+    async def _find_too_large(
+        self, producer: IdempotentProducer, records: Sequence[Record]
+    ) -> tuple[int, WriteResult] | None:
+        for index, record in enumerate(records):
+            limit = await producer.max_message_size(self._choose(record))
+            if len(record.payload) + record.event.size > limit // 2:  # encoding costs more than comparing
+                _, size = producer.encode(self._event(record))
+                if size > limit:
+                    why = f"the event takes {size:,} bytes of a message, which has room for {limit:,}"
+                    return index, WriteResult(Outcome.REJECT, 413, why, rejection=Rejection("too_large", why))
+        return None
+
+    async def _write_fit(self, producer: IdempotentProducer, records: Sequence[Record]) -> Results:
+        parts: dict[str, list[int]] = {}
+        for index, record in enumerate(records):
+            parts.setdefault(self._choose(record), []).append(index)
+        end = _place(records[-1])
+        written = await asyncio.gather(
+            *(self._publish(producer, id_, [records[i] for i in part], end) for id_, part in parts.items()),
+            return_exceptions=True,
+        )
+        for answer in written:
+            if isinstance(answer, BaseException) and isinstance(answer, _FINAL):
+                raise answer
         results: list[WriteResult] = [_WAIT] * len(records)
         for part, answer in zip(parts.values(), written, strict=True):
             outcomes = [_failed(answer)] * len(part) if isinstance(answer, BaseException) else answer
             for index, outcome in zip(part, outcomes, strict=True):
                 results[index] = outcome
-        await self._judge([answer for answer in written if isinstance(answer, BaseException)])
         return results
-
-    async def _judge(self, errors: Sequence[BaseException]) -> None:
-        """Ends a producer that can publish no more; the next write begins with the saved state."""
-        for error in errors:
-            if isinstance(error, ProducerDisconnectedError):
-                raise FencedError(str(error)) from error
-            if not isinstance(error, Exception):
-                raise error
-        if any(isinstance(error, InvalidProducerStateError) for error in errors):
-            log.error("partition %s cannot be forwarded: %s", self._partition, errors[0])
-            await self.aclose()
 
     async def _opened(self) -> IdempotentProducer:
         if self._producer is None:
@@ -229,14 +252,10 @@ class Forwarder:
                 results.append(WRITTEN)
                 continue
             event = self._event(record)
-            try:
-                if not batch.try_add(event):
-                    await self._send(producer, target, batch, last)
-                    batch = await producer.create_batch(partition_id=id_)
-                    batch.add(event)
-            except MessageTooLargeError as error:
-                results.append(WriteResult(Outcome.REJECT, 413, str(error)))
-                continue
+            if not batch.try_add(event):
+                await self._send(producer, target, batch, last)
+                batch = await producer.create_batch(partition_id=id_)
+                batch.add(event)
             last = _place(record)
             results.append(WRITTEN)
         await self._send(producer, target, batch, last)
@@ -262,11 +281,12 @@ class Forwarder:
             else:
                 target.pending = None
                 return True
-        log.warning(
-            "partition %s: a killed process was sending %d events to partition %s of the target, and %d are to be sent now: the"
-            " mapping has changed. They are sent as they are now, and may be doubled",
-            *(self._partition, count, id_, len(again)),
-        )
+        if again:  # without any, the checkpoint has all of them: they were stored, and are not received again
+            log.warning(
+                "partition %s: a killed process was sending %d events to partition %s of the target, and %d are to be sent now:"
+                " the mapping has changed. They are sent as they are now, and may be doubled",
+                *(self._partition, count, id_, len(again)),
+            )
         await producer.abandon_pending(id_)
         target.pending = None
         return True

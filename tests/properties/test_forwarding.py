@@ -1,0 +1,108 @@
+"""Forwarding into another hub under lost answers, kills, stale checkpoints and two consumers: each event is there once, in order."""
+
+import asyncio
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.errors import FencedError
+from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Stream, Write
+from consumer.sinks.messaging.event_hubs import EventHubsSink
+from consumer.sinks.messaging.forwarding import Forwarding
+from tests.support.publisher import FakeLinks, FakeService, read
+from tidemark.publisher import IdempotentProducer, MemoryStateStore, RetryPolicy
+
+EVENTS = 14
+KEYS = ("a", "b", "c")
+STREAM = Stream("ns", "flights", "$Default")
+QUICK = RetryPolicy(max_attempts=1, delay=0.0, busy_delay=0.0, attempt_timeout=5, open_timeout=5)
+
+
+def flight(number):
+    return Event("0", number, "", 0.0, str(number).encode(), partition_key=KEYS[number * 7 % 5 % 3])
+
+
+class World:
+    def __init__(self):
+        self.service, self.store = FakeService(2), MemoryStateStore()
+        self.checkpoint, self.beyond, self.epochs, self.owner = -1, set(), count(1), 0
+
+    def make(self, name):
+        links = FakeLinks(self.service)
+        links.hub = "copies"
+        return IdempotentProducer.over(links, state_store=self.store, producer_name=name, retry=QUICK)
+
+    def stored(self):
+        return {id_: [int(read(each)[0]) for each in log] for id_, log in self.service.stored.items()}
+
+
+class Consumer:
+    """Writes from its first unsettled event on, as an ordered lane does; what is settled beyond it is not written again."""
+
+    def __init__(self, world):
+        self._world = world
+        self.sinks = []
+        self.start()
+
+    def start(self):
+        world = self._world
+        self.claim = world.owner = next(world.epochs)
+        self.settled = {*range(world.checkpoint + 1), *world.beyond}
+        checkpoint = Checkpoint("0", world.checkpoint, "") if world.checkpoint >= 0 else None
+        self.sinks.append(
+            EventHubsSink(Forwarding("ns/copies", STREAM, "@partition_key", "event"), "copy", world.make)
+        )
+        self.sinks[-1].attach(Claim("0", "me", self.claim, checkpoint))
+
+    async def step(self, action, amount):
+        world = self._world
+        if action == "restart":  # killed: nothing is closed
+            self.start()
+        elif action == "save" and world.owner == self.claim:
+            world.checkpoint = next(n for n in count() if n not in self.settled) - 1
+            world.beyond = {n for n in self.settled if n > world.checkpoint}
+        elif action != "save":
+            await self.write(amount, "" if action == "write" else action)
+
+    async def write(self, amount, fault=""):
+        open_ = [n for n in range(EVENTS) if n not in self.settled][:amount]
+        if not open_:
+            return
+        if fault:
+            self._world.service.faults.append(("send", fault, ""))
+        sink = self.sinks[-1]
+        records = tuple(sink.prepare(Write(flight(number))) for number in open_)
+        try:
+            results = await sink.write(Batch(1, "0", records), deadline=asyncio.get_running_loop().time() + 5)
+        except FencedError:
+            self.start()
+            return
+        assert Outcome.REJECT not in {result.outcome for result in results}
+        self.settled |= {
+            n for n, result in zip(open_, results, strict=True) if result.outcome is Outcome.WRITTEN
+        }
+
+
+ACTIONS = st.sampled_from(["write", "write", "drop_ack", "no_answer", "detach", "save", "restart"])
+STEPS = st.lists(st.tuples(st.integers(0, 1), ACTIONS, st.integers(1, 6)), max_size=25)
+
+
+@given(STEPS)
+def test_every_event_is_there_once_and_in_order_of_its_key(steps):
+    async def play():
+        world = World()
+        consumers = [Consumer(world), Consumer(world)]
+        for who, action, amount in steps:
+            await consumers[who].step(action, amount)
+        world.service.faults.clear()
+        last = Consumer(world)
+        for _ in range(4 * EVENTS):
+            await last.write(8)
+        for sink in (*consumers[0].sinks, *consumers[1].sinks, *last.sinks):
+            await sink.aclose()
+        return world.stored()
+
+    stored = asyncio.run(play())
+    assert sorted(number for log in stored.values() for number in log) == list(range(EVENTS))
+    assert all(log == sorted(log) for log in stored.values())

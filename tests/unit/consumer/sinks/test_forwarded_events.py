@@ -1,0 +1,115 @@
+"""What a forwarded event carries, and that it never goes round."""
+
+import pytest
+
+from consumer.model import Event, Operation, Stream, Write
+from consumer.sinks.messaging.forwarding import Forwarding
+from consumer.sinks.types import SinkContext, find_sink_type, read_options
+from tidemark.foundation.errors import SettingsError
+
+STREAM = Stream("one.servicebus.windows.net", "Flights", "$Default")
+TARGET = "two.servicebus.windows.net/copies"
+
+
+def event(body=b'{"a":1}', **more):
+    return Event(
+        "0",
+        7,
+        "",
+        0.0,
+        body,
+        **{"partition_key": "LGA", "content_type": "text/x", "content_encoding": "gzip", **more},
+    )
+
+
+def forwarding(key="@partition_key", body="document"):
+    return Forwarding(TARGET, STREAM, key, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "write", "expected"),
+    [
+        ("document", Write(event()), (b'{"a":1}', "text/x", "gzip")),
+        ("document", Write(event(), {"b": 2}), (b'{"b":2}', "application/json", None)),
+        ("event", Write(event(), {"b": 2}), (b'{"a":1}', "text/x", "gzip")),
+        ("event", Write(event(), content=b"unpacked"), (b"unpacked", "text/x", None)),
+        ("document", Write(event(b"\xff")), (b"\xff", "text/x", "gzip")),
+    ],
+)
+def test_the_body_is_the_document_or_the_event_as_it_came(body, write, expected):
+    made = forwarding(body=body)
+    record = made.prepare(write)
+    forwarded = made.forwarded(record)
+
+    assert (record.payload, forwarded.content_type, forwarded.content_encoding) == expected
+
+
+def test_the_properties_say_where_the_event_came_from_and_keep_its_own():
+    came = event(
+        properties={"mine": 5, "tidemark-path": "zero/hub", "tidemark-index": "3"},
+        incarnation="1764165000123",
+    )
+    made = forwarding()
+    record = made.prepare(Write(came, index=2))
+
+    assert made.forwarded(record).properties == {
+        "mine": 5,
+        "tidemark-source": "one.servicebus.windows.net/flights",
+        "tidemark-partition": "0@1764165000123",
+        "tidemark-sequence-number": 7,
+        "tidemark-index": "2",
+        "tidemark-path": "zero/hub one.servicebus.windows.net/flights",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "document", "expected"),
+    [
+        ("@partition_key", None, "LGA"),
+        ("$.x", {"x": "JFK"}, "JFK"),
+        ("$.x", {"x": 5}, "5"),
+        ("$.x", {}, ""),
+        ("", None, ""),
+        ("$.x", {"x": [1]}, "key"),
+        ("$.x", {"x": "y" * 129}, "key"),
+    ],
+)
+def test_the_key_is_a_text_or_a_whole_number_of_its_source(key, document, expected):
+    record = forwarding(key).prepare(Write(event(), document))
+
+    assert (record.rejection.reason if record.rejection else record.partition_key) == expected
+
+
+def test_an_event_that_was_in_the_target_before_is_rejected():
+    record = forwarding().prepare(Write(event(properties={"tidemark-path": f"zero/hub {TARGET} x/y"})))
+
+    assert record.rejection.reason == "loop"
+
+
+@pytest.mark.parametrize(("kind", "entity"), [("event_hubs", "hub"), ("service_bus", "queue")])
+def test_the_hub_of_the_events_is_no_target_however_it_is_spelt(kind, entity):
+    found = find_sink_type(kind)
+    where = "Endpoint=sb://ONE.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b"
+    options = read_options(found, {"connection": "Bus", entity: "FLIGHTS"}, "sinks.a")
+    with pytest.raises(SettingsError, match="is the hub that the events come from"):
+        found.build(
+            options,
+            SinkContext(
+                {"Bus": where, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}, "Flights", STREAM, "a"
+            ),
+        )
+
+
+def test_message_ids_differ_by_hub_place_and_index_and_fit():
+    made, other = forwarding(), Forwarding(TARGET, Stream("three", "flights", "$Default"), "", "event")
+    writes = [Write(event()), Write(event(), index=1), Write(event(incarnation="1764165000123"))]
+    ids = [one.message_id(one.prepare(each)) for one in (made, other) for each in writes]
+
+    assert len(set(ids)) == 6
+    assert max(map(len, ids)) <= 128
+    assert made.message_id(made.prepare(writes[0])) == ids[0]
+
+
+@pytest.mark.parametrize("operation", [Operation.DELETE, Operation.PATCH, Operation.REPLACE])
+def test_a_message_is_no_change_of_another(operation):
+    assert forwarding().prepare(Write(event(), operation=operation)).rejection.reason == "operation"
