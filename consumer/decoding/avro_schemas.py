@@ -113,18 +113,9 @@ def parse_schema(
 
 def _fingerprint(schema: Any) -> str:
     try:
-        return fingerprint(to_parsing_canonical_form(_cleaned(schema)), "CRC-64-AVRO")
+        return fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
     except (ValueError, TypeError, KeyError):  # a reference, or a form that fastavro's parser does not know
         return ""
-
-
-def _cleaned(schema: Any, level: int = 0) -> Any:
-    """Without names that begin with two underscores: by one of them the parser would take a schema as checked."""
-    if level > 4 * MOST_LEVELS:
-        raise SchemaError(f"it is nested deeper than {MOST_LEVELS} levels")
-    if isinstance(schema, dict):
-        return {name: _cleaned(value, level + 1) for name, value in schema.items() if name[:2] != "__"}
-    return [_cleaned(each, level + 1) for each in schema] if isinstance(schema, list) else schema
 
 
 def _rewritten(schema: Any, integers: Integers, level: int = 0) -> Any:

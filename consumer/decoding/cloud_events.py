@@ -29,7 +29,7 @@ def attributes_of(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a binary event; {} for an event that is none."""
     found = {}
     for name, value in properties.items():
-        if name.startswith(_PREFIXES):
+        if name.startswith(_PREFIXES) and value is not None:
             prefix = next(each for each in _PREFIXES if name.startswith(each))
             found[name[len(prefix) :]] = _attribute(name[len(prefix) :], value)
     return found

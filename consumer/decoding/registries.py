@@ -202,24 +202,29 @@ class ConfluentRegistry:
             return
         listed = self._listed(answer)
         texts: dict[tuple[str, int], str] = {}
-        await self._add_references(outward, listed, texts, 0)
-        into(schema_id, Definition(listed.schema, listed.schema_type.lower(), tuple(texts.values())))
+        whole = await self._add_references(outward, listed, texts, 0)
+        texts_in_order = tuple(texts.values())
+        definition = Definition(listed.schema, listed.schema_type.lower(), texts_in_order)
+        into(schema_id, definition if whole else None)
 
     async def _add_references(
         self, outward: Outward, listed: _Listed, texts: dict[tuple[str, int], str], level: int
-    ) -> None:
-        """Each after those that it needs itself."""
+    ) -> bool:
+        """Each after those that it needs itself. False if one does not exist, or not yet."""
         for reference in listed.references:
             key = (reference.subject, reference.version)
             if key in texts:
                 continue
             if len(texts) >= MOST_REFERENCES or level >= MOST_REFERENCES:
-                return  # reading it then says which name is not known
+                return True  # reading it then says which name is not known
             path = f"subjects/{quote(reference.subject, '')}/versions/{reference.version}"
-            if (answer := await self._asked(outward, path)) is not None:
-                inner = self._listed(answer)
-                await self._add_references(outward, inner, texts, level + 1)
-                texts[key] = inner.schema
+            if (answer := await self._asked(outward, path)) is None:
+                return False
+            inner = self._listed(answer)
+            if not await self._add_references(outward, inner, texts, level + 1):
+                return False
+            texts[key] = inner.schema
+        return True
 
     async def _asked(self, outward: Outward, path: str) -> Answer | None:
         """None for what does not exist."""
@@ -229,11 +234,13 @@ class ConfluentRegistry:
             )
         except SettingsError as error:  # its name leads to an address that is not called
             raise UnavailableError(str(error)) from error
-        if answer.status == 404:
+        if answer.status == 404 and b'"error_code"' in answer.body:
             return None
         if answer.status != 200:
             host = sanitize_line(urlsplit(self._address).netloc)
             refused = "access refused, " if answer.status in {401, 403} else ""
+            if answer.status == 404:  # a registry says which of its things does not exist
+                refused = "no registry at this address, "
             raise UnavailableError(
                 f"the schema registry {host} ({self._prefix}): {refused}status {answer.status}"
             )

@@ -113,17 +113,23 @@ async def test_schemas_of_confluents_kind_are_found_with_what_they_refer_to(serv
         register("a%2Fb", lines, references=[line])
         last = {"type": "record", "name": "R", "fields": [{"name": "l", "type": "shop.Lines"}]}
         refers = [{"name": "shop.Lines", "subject": "a/b", "version": 1}]
-        return register("last", last, references=refers), register("json", {}, schemaType="JSON")
+        late = [{"name": "shop.Later", "subject": "later", "version": 1}]
+        ids = register("last", last, references=refers), register("json", {}, schemaType="JSON")
+        return *ids, register("early", {**last, "name": "E"}, references=late)
 
-    avro, as_json = await asyncio.to_thread(publish)
+    avro, as_json, early = await asyncio.to_thread(publish)
     made = decoder(server, format="confluent")
-    framed = [struct.pack(">BI", 0, number) for number in (avro, as_json, 99)]
+    framed = [struct.pack(">BI", 0, number) for number in (avro, as_json, 99, early)]
     found = await decode(
-        made, event(framed[0] + zigzag(3)), event(framed[1] + b'{"a":1}'), event(framed[2] + BODY)
+        made,
+        event(framed[0] + zigzag(3)),
+        event(framed[1] + b'{"a":1}'),
+        event(framed[2] + BODY),
+        event(framed[3]),
     )
 
     assert found[:2] == [[{"l": {"of": {"n": 3}}}], [{"a": 1}]]
-    assert found[2].reason == "schema_unknown"
+    assert [each.reason for each in found[2:]] == ["schema_unknown"] * 2
 
 
 FAULTS = [
@@ -172,6 +178,7 @@ async def test_what_was_answered_is_kept_when_another_schema_is_not(server):
     [
         (Fault("confluent.get", "error", status=401), "access refused, status 401"),
         (Fault("confluent.get", "error", status=500), "status 500"),
+        (Fault("confluent.get", "error", status=404), "no registry at this address, status 404"),
         (Fault("confluent.get", "error", status=302), "status 302"),
         (Fault("confluent.get", "error", status=200), "is no schema"),
         (Fault("confluent.get", "drop_connection", 2), "localhost"),
