@@ -3,15 +3,19 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from consumer.definition.loading import find_hub, load_definition
 from consumer.running.assembly import Parts
 from consumer.running.hubs import Hubs
+from devstack.demo.common.flights import flights
 from tests.support.consumer.stack import consumer_world
 from tests.support.servers.event_hubs import HUB
 
+ROOT = Path(__file__).parents[2]
 FILE = f"""
 version = 1
 
@@ -133,6 +137,33 @@ async def test_what_fails_in_one_hub_ends_that_one_and_leaves_the_other_at_work(
         await world.until(lambda: "f1" in documents(world))
 
         assert "CONSUMER_POISON_LIMIT is 1" in hubs._hubs[1].down
+
+
+async def test_the_example_of_the_page_runs(world, tmp_path):
+    sent = [*flights(300)]
+    page = (ROOT / "docs/routes.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    text = (
+        page.replace("create = true", 'create = true\ncommit_every = "1s"')
+        .replace(".devstack/late", str(tmp_path / "late"))
+        .replace('"tidemark"', '"$Default"')
+    )
+    world.cosmos.create_container("flights", "flights", "/origin", throughput=1_000_000)
+    world.settings["PLANE_KEY"] = "k" * 64
+    send(world, "0", *sent)
+    late = [flight for flight in sent if (flight["dep_delay"] or 0) > 60]
+    flown = [flight for flight in sent if (flight["dep_delay"], flight["arr_delay"]) != (None, None)]
+    async with consuming(world, text) as hubs:
+        await world.until(lambda: hubs._hubs[0].process.statistics.totals.written >= 300 + len(late))
+
+    stored = {document["id"]: document for document in world.cosmos.documents("flights", "flights")}
+    assert {id_ for id_, document in stored.items() if "_deleted" not in document} == {
+        each["id"] for each in flown
+    }
+    assert len(stored["flight-0"]["plane"]) == 64
+    assert stored["flight-1"]["position"] == {"partition": "0", "number": 1}
+    assert sorted(
+        row["id"] for row in DeltaTable(str(tmp_path / "late")).to_pyarrow_table().to_pylist()
+    ) == sorted(flight["id"] for flight in late)
 
 
 async def test_a_file_that_changed_between_two_starts_goes_on_where_each_hub_was(world):
