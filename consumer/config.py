@@ -20,6 +20,7 @@ from consumer.options import (
     BatchLimits,
     PositionPolicy,
     Priority,
+    SqlConfig,
     TelemetryConfig,
     WritingTexts,
 )
@@ -64,20 +65,6 @@ class Hosting(StrEnum):
     TRIGGER = "trigger"
 
 
-class SqlConfig(Struct, frozen=True):
-    """The database of a SQL sink, and the table or handler that gets the events."""
-
-    url: Annotated[str, "CONSUMER_SQL_URL"] = ""
-    table: Annotated[str, "CONSUMER_SQL_TABLE"] = ""
-    """A table of the user's own; '' means the table `Events`, which stores the bodies."""
-    columns: Mapping[str, str] = {}
-    key: tuple[str, ...] = ()
-    """Columns of a unique key of the user's table: rows are then upserted."""
-    handler: Annotated[str, "CONSUMER_SQL_HANDLER"] = ""
-    """`module:function(connection, event)` of the user's own code, instead of a table."""
-    create_tables: bool | None = None
-
-
 class ConsumerConfig(Struct, frozen=True):
     """One consumer. A connection is the name of a setting, so that no secret is copied here."""
 
@@ -101,7 +88,6 @@ class ConsumerConfig(Struct, frozen=True):
     cosmos_database: Annotated[str, "COSMOS_DATABASE"] = ""
     cosmos_container: Annotated[str, "COSMOS_CONTAINER"] = ""
     writing: WritingTexts = WritingTexts()
-    """Which operations the documents are written with."""
     cosmos_bucket: Annotated[int, "COSMOS_THROUGHPUT_BUCKET", 0] = 0
     """The throughput bucket of its requests, 1 to 5; 0 is none."""
     cosmos_priority: Annotated[Priority, "COSMOS_PRIORITY"] = Priority.UNSET

@@ -5,6 +5,7 @@ A field with an app setting is annotated with the name of the setting, and a who
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from math import isfinite
 from typing import Annotated
@@ -140,3 +141,21 @@ class TelemetryConfig(Struct, frozen=True):
     was in. Each file is one write and later one read: at 10 s, 8,640 a day of an instance, some 6 cents in a data lake.
     """
     exporter: Annotated[MetricsExporter, "CONSUMER_METRICS_EXPORTER"] = MetricsExporter.NONE
+
+
+class SqlConfig(Struct, frozen=True):
+    """The database of a SQL sink, and the table or handler that gets the events."""
+
+    url: Annotated[str, "CONSUMER_SQL_URL"] = ""
+    table: Annotated[str, "CONSUMER_SQL_TABLE"] = ""
+    """A table of the user's own; '' means the table `Events`, which stores the bodies."""
+    columns: Mapping[str, str] = {}
+    key: tuple[str, ...] = ()
+    """Columns of a unique key of the user's table: rows are then upserted."""
+    handler: Annotated[str, "CONSUMER_SQL_HANDLER"] = ""
+    """`module:function(connection, event)` of the user's own code, instead of a table."""
+    guard: Annotated[str, "CONSUMER_SQL_GUARD"] = ""
+    operation: Annotated[str, "CONSUMER_SQL_OPERATION"] = "upsert"
+    operation_from: Annotated[str, "CONSUMER_SQL_OPERATION_FROM"] = ""
+    empty: Annotated[str, "CONSUMER_SQL_EMPTY"] = "reject"
+    create_tables: bool | None = None

@@ -10,7 +10,7 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from consumer.config import SqlConfig
+from consumer.options import SqlConfig
 from consumer.running.assembly import Parts
 from consumer.running.sql_parts import sql_options
 from consumer.sinks.sql.options import target_of

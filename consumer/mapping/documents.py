@@ -154,19 +154,13 @@ class DocumentMapper:
         """A copy that may be changed: other writes of the event may have the same document."""
         if write.document is not None:
             return dict(write.document)
-        if write.event.unreadable is None and self._deletes_by_empty_body(write):
+        if write.event.unreadable is None and self._writing.deletes_by_empty_body(write):
             return self._changes.keys_of(write, self._id_path)
         return read_object(write.event)
 
-    def _deletes_by_empty_body(self, write: Write) -> bool:
-        writing = self._writing
-        if write.event.body:  # a route may take a body such as null for an empty one
-            return write.operation is Operation.DELETE
-        return writing.empty == "delete" or Operation.DELETE in {write.operation, writing.operation}
-
     def _record(self, write: Write, document: dict[str, Any]) -> Record | Rejection:
         event = write.event
-        operation = self._operation(write, document)
+        operation = self._writing.operation_of(write, lambda _: document)
         if isinstance(operation, Rejection):
             return operation
         if self._meta:  # first, because id and partition key may be taken from it
@@ -188,15 +182,6 @@ class DocumentMapper:
         return Record(
             event, key, made.payload, partition_key, route, operation=made.operation, change=made.change
         )
-
-    def _operation(self, write: Write, document: Mapping[str, Any]) -> Operation | Rejection:
-        if write.operation is not Operation.UPSERT or write.patch:
-            return Operation.PATCH if write.patch else write.operation
-        if not write.event.body and write.document is None:
-            return Operation.DELETE
-        rule = self._writing.operation_from
-        found = rule.of(document, write.event) if rule is not None else None
-        return self._writing.operation if found is None else found
 
     def _key_values(self, document: dict[str, Any], write: Write) -> list[Scalar] | Rejection:
         given = write.partition_key

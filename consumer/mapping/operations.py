@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct
 
 from consumer.mapping.paths import Path, find, parse_path
-from consumer.model import Event, Operation, PatchStep, Rejection
+from consumer.model import Event, Operation, PatchStep, Rejection, Write
 from consumer.options import WritingTexts
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
@@ -157,6 +157,25 @@ class WriteOptions(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         _ = self.version_path, self.ttl_rule
+
+    def operation_of(
+        self, write: Write, read: Callable[[Event], Mapping[str, Any] | Rejection]
+    ) -> Operation | Rejection:
+        """What a write asks for; else what its event does. `read` gives the document of a write that has none."""
+        if write.operation is not Operation.UPSERT or write.patch:
+            return Operation.PATCH if write.patch else write.operation
+        if write.document is None and not write.event.body and write.event.unreadable is None:
+            return Operation.DELETE if self.deletes_by_empty_body(write) else self.operation
+        if self.operation_from is None:
+            return self.operation
+        document = read(write.event) if write.document is None else write.document
+        if isinstance(document, Rejection):
+            return document
+        found = self.operation_from.of(document, write.event)
+        return self.operation if found is None else found
+
+    def deletes_by_empty_body(self, write: Write) -> bool:
+        return self.empty == "delete" or Operation.DELETE in {write.operation, self.operation}
 
     @property
     def guarded(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consumer.config import SqlConfig
+from consumer.options import SqlConfig
 from consumer.sinks.sql.options import SqlOptions, open_database
 from consumer.sinks.types import SinkContext
 from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore

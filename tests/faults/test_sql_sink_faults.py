@@ -13,7 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from consumer.errors import FencedError
 from consumer.model import Checkpoint
-from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert
+from consumer.sinks.sql.statements import Upsert
+from consumer.sinks.sql.targets import HandlerTarget, TableTarget
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.tables import EVENTS, TABLES
@@ -737,7 +738,7 @@ async def test_a_key_that_two_partitions_insert_at_once_makes_no_dead_letter(pos
     async with World(postgres_url, target, table=table) as world:
         columns = ["number", "carrier", "seq"]
         reflected = sa.Table("flights", sa.MetaData(), autoload_with=world.database.engine)
-        world.sink.target._statement = _Upsert(reflected, columns, ["number"], "mssql")
+        world.sink.target._statement = Upsert(reflected, columns, ["number"], "mssql")
 
         @sa.event.listens_for(world.database.engine, "before_cursor_execute")
         def overtake(connection, _cursor, statement, parameters, _context, _many):

@@ -7,8 +7,10 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from consumer.mapping.operations import WriteOptions, write_options
 from consumer.mapping.transforms import load_transform
 from consumer.model import Operation
+from consumer.options import WritingTexts
 from consumer.sinks.sql.beside import SqlSinkBeside
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, Target, events_target
 from consumer.sinks.sql.transactional import SqlTransactionalSink
@@ -31,6 +33,14 @@ class SqlOptions(Struct, frozen=True):
     """Columns of a unique key of the user's table: rows are then upserted."""
     handler: str = ""
     """`module:function(connection, event)` of the user's own code, instead of a table."""
+    guard: str = ""
+    """A column beside the key: a row is only replaced or deleted by an event with a larger value of it."""
+    operation: str = "upsert"
+    """upsert; of a table with a key also create and delete."""
+    operation_from: str = ""
+    """Where an event says its operation: `/path` or `property:name`, with a table if needed: `/op: d=delete`."""
+    empty: str = "reject"
+    """`delete`: an event with an empty body deletes the row whose key the event itself gives, by @partition_key for example."""
     create_tables: bool | None = None
     """Whether missing tables of Tidemark are created; None means in SQLite only."""
 
@@ -53,16 +63,36 @@ def open_database(options: SqlOptions, context: SinkContext) -> SqlDatabase:
 
 def target_of(options: SqlOptions) -> Target:
     """Raises SettingsError for a handler that cannot be imported or unknown sources of columns."""
+    if not (options.table and options.key):
+        asked = {"guard": options.guard, "operation_from": options.operation_from}
+        asked["operation"] = "" if options.operation == "upsert" else options.operation
+        asked["empty"] = "" if options.empty == "reject" else options.empty
+        if given := [name for name, value in asked.items() if value]:
+            raise SettingsError(
+                f"{', '.join(given)}: a handler, the table `Events` and a table without a key take every event as a row of its own;"
+                " name a table and its key"
+            )
     if options.handler:
         return HandlerTarget(cast("Any", load_transform(options.handler)))
     if not options.table:
         return events_target()
-    return TableTarget(options.table, options.columns, key=options.key)
+    return TableTarget(options.table, options.columns, key=options.key, guard=options.guard)
+
+
+def writing_of(options: SqlOptions) -> WriteOptions:
+    """Raises SettingsError, also for an operation that has no meaning for rows."""
+    if options.operation in {"replace", "patch"}:
+        raise SettingsError(
+            f"operation: '{options.operation}' has no meaning for rows; accepted: upsert, create, delete, or a handler of"
+            " your own"
+        )
+    texts = WritingTexts(options.operation, options.operation_from, empty=options.empty)
+    return write_options(texts)
 
 
 def _build(options: SqlOptions, context: SinkContext) -> SqlTransactionalSink:
-    where = (open_database(options, context), context.stream, target_of(options))
+    where = (open_database(options, context), context.stream, target_of(options), writing_of(options))
     return SqlTransactionalSink(*where) if context.alone else SqlSinkBeside(*where, name=context.name)
 
 
-SQL = SinkType("sql", SqlOptions, _build, {Operation.UPSERT})
+SQL = SinkType("sql", SqlOptions, _build, {Operation.UPSERT, Operation.CREATE, Operation.DELETE})

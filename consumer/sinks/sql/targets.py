@@ -6,22 +6,24 @@ The sources of columns are those of consumer/mapping/sources.py; a path that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
 import sqlalchemy as sa
 from msgspec import UNSET, structs
 from sqlalchemy import event as sa_event
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
 
 from consumer.mapping.documents import read_object
 from consumer.mapping.paths import find
 from consumer.mapping.sources import parse_source
-from consumer.model import Event, Record, Rejection, Stream, Write
+from consumer.model import Event, Operation, Record, Rejection, Stream, Write
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.failures import HandlerError
+from consumer.sinks.sql.statements import Upsert, creation, deletion, parameters
 from consumer.stores.sql.tables import EVENTS
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import JsonText, SqlDatabase
@@ -41,6 +43,8 @@ Handler = Callable[[sa.Connection, Event], object]
 class Target(Protocol):
     """All methods but `prepare` run in a thread of the database and may block."""
 
+    operations: Collection[Operation]
+    """What an event may ask for."""
     is_repeatable: bool
     """Whether a record may be written again, in a transaction that is rolled back, to test whether it still can be."""
 
@@ -56,7 +60,7 @@ class Target(Protocol):
         """Raises SettingsError if events of a hub with that incarnation would replace those of the hub before it."""
         ...
 
-    def prepare(self, write: Write) -> bytes | Rejection:
+    def prepare(self, write: Write, operation: Operation) -> bytes | Rejection:
         """The payload of the record, or why it can never be written. Never raises."""
         ...
 
@@ -67,7 +71,8 @@ class Target(Protocol):
 
 class TableTarget:
     """Rows of one table. With a `key` an existing row is replaced, so that events received again change nothing; without a
-    key every event is a new row. Raises SettingsError for unknown sources.
+    key every event is a new row. With a `guard`, a column, a row is only replaced or deleted by an event with a larger value
+    of the column. Raises SettingsError for unknown sources.
     """
 
     is_repeatable = True
@@ -78,10 +83,14 @@ class TableTarget:
         columns: Mapping[str, str],
         *,
         key: Sequence[str] = (),
+        guard: str = "",
         create: sa.Table | None = None,
     ) -> None:
         if not columns:
             raise SettingsError(f"the target table '{table}' has no columns; expected at least one")
+        _check_guard(table, columns, key, guard)
+        self._guard = guard
+        self.operations: Collection[Operation] = _OF_KEYS if key and create is None else {Operation.UPSERT}
         self._name = table
         self._sources = {name: parse_source(name, text) for name, text in columns.items()}
         self._paths = {name: path for name, path in self._sources.items() if not isinstance(path, str)}
@@ -104,10 +113,15 @@ class TableTarget:
         }
         self._lengths = {name: getattr(table.c[name].type, "length", None) for name in self._with_incarnation}
         self._is_json = {name: isinstance(table.c[name].type, sa.JSON) for name in self._sources}
-        self._statement = _Upsert(table, self._sources, self._key, database.dialect)
+        self._statement = Upsert(table, self._sources, self._key, database.dialect, self._guard)
+        if self._key:
+            self._others = {
+                Operation.DELETE: deletion(table, self._key, self._guard),
+                Operation.CREATE: creation(table, list(self._sources), self._key),
+            }
 
-    def prepare(self, write: Write) -> bytes | Rejection:
-        document = read_object(write.event) if write.document is None else write.document
+    def prepare(self, write: Write, operation: Operation) -> bytes | Rejection:
+        document = self._document(write, operation)
         if isinstance(document, Rejection):
             return document
         if write.index and self._is_keyed_by_position and "index" not in self._sources.values():
@@ -117,9 +131,18 @@ class TableTarget:
                 " each other; add a column with the source @index to the key",
             )
         values = []
+        needed = {*self._key, self._guard}
         for name, path in self._paths.items():
             value = find(document, path)
             values.append(None if value is UNSET else value)
+            if operation is Operation.DELETE and name not in needed:
+                continue
+            if values[-1] is None and (
+                name == self._guard or (operation is Operation.DELETE and name in needed)
+            ):
+                return Rejection(
+                    "version" if name == self._guard else "value", f"column '{name}' gets no value"
+                )
             try:
                 self._coercers[name](values[-1])
             except (ValueError, TypeError, ArithmeticError, OSError) as error:
@@ -131,6 +154,13 @@ class TableTarget:
         except OverflowError as error:
             return Rejection("number", f"a whole number is too large: {error}")
 
+    def _document(self, write: Write, operation: Operation) -> dict[str, Any] | Rejection:
+        """A delete by an empty body has what the event itself says: its partition key, for example."""
+        if write.document is not None:
+            return write.document
+        is_empty = not write.event.body and write.event.unreadable is None
+        return {} if is_empty and operation is Operation.DELETE else read_object(write.event)
+
     def writes(self, column: str) -> bool:
         return not column or column.lower() in {name.lower() for name in self._sources}
 
@@ -140,6 +170,11 @@ class TableTarget:
                 f"the key of table '{self._name}' ({', '.join(self._key)}) has positions of events and no incarnation of the"
                 " hub, which was created anew: its events would replace rows of the hub before it. Add a text column to"
                 " the key, with the source @incarnation in CONSUMER_SQL_COLUMNS and '' in the rows that are there"
+            )
+        if incarnation and self._guard and self._sources[self._guard] == "sequence_number":
+            raise SettingsError(
+                f"the guard '{self._guard}' of table '{self._name}' has sequence numbers, which begin at 0 again in the hub that was"
+                " created anew: all its events would count as older. Let the guard have @enqueued_at or a version of the event's"
             )
         for name, length in self._lengths.items():
             needed = len(incarnation) + (_PARTITION if self._sources[name] == "partition" else 0)
@@ -155,7 +190,12 @@ class TableTarget:
         return any(self._sources[name] in {"sequence_number", "offset"} for name in self._key)
 
     def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
-        self._statement.execute(connection, [self._row(record) for record in records])
+        for operation, of_operation in groupby(records, key=attrgetter("operation")):
+            rows = [self._row(record) for record in of_operation]
+            if operation is Operation.UPSERT:
+                self._statement.execute(connection, rows)
+            else:
+                connection.execute(self._others[operation], [parameters(row, self._key) for row in rows])
 
     def _row(self, record: Record) -> dict[str, Any]:
         stored = _decode(record.payload) if record.payload else []
@@ -228,6 +268,7 @@ class HandlerTarget:
     event after a rollback. Errors that trying again may cure (a lost connection, a missing table, OSError) reject nothing.
     """
 
+    operations: Collection[Operation] = frozenset({Operation.UPSERT})
     is_repeatable = False  # it may do more than the transaction does
 
     def __init__(self, handler: Handler) -> None:
@@ -243,7 +284,7 @@ class HandlerTarget:
     def check(self, incarnation: str) -> None:
         """Nothing to check: the handler gets each event with its `incarnation`, and has its own keys."""
 
-    def prepare(self, write: Write) -> bytes | Rejection:
+    def prepare(self, write: Write, operation: Operation) -> bytes | Rejection:
         if write.document is not None:
             return _json_text(write.document)
         unreadable = write.event.unreadable
@@ -282,45 +323,25 @@ def _refuse_commit(connection: sa.Connection) -> None:
         raise RuntimeError(_NOT_YOURS)
 
 
-class _Upsert:
-    """One statement for many rows if the database has an upsert, else two per row."""
+_OF_KEYS = frozenset({Operation.UPSERT, Operation.CREATE, Operation.DELETE})
+"""What has a meaning for rows with a key. A row has no steps to patch, and to replace one only where it exists is an UPDATE that
+a handler can do.
+"""
 
-    def __init__(self, table: sa.Table, columns: Mapping[str, Any], key: Sequence[str], dialect: str) -> None:
-        self._columns = list(columns)
-        self._key = key
-        self._others = [name for name in columns if name not in key]
-        self._insert: Any = sa.insert(table)
-        if key and dialect in {"postgresql", "sqlite"}:
-            build = postgresql.insert if dialect == "postgresql" else sqlite.insert
-            self._insert = build(table)
-            if self._others:
-                new = {name: self._insert.excluded[name] for name in self._others}
-                self._insert = self._insert.on_conflict_do_update(index_elements=list(key), set_=new)
-            else:
-                self._insert = self._insert.on_conflict_do_nothing(index_elements=list(key))
-            key = ()
-        self._update = self._update_of(table) if key else None
 
-    def _update_of(self, table: sa.Table) -> Any:
-        # Assigning the key to itself keeps the statement valid if there are no other columns.
-        changed = self._others or list(self._key)
-        return (
-            sa.update(table)
-            .where(sa.and_(*(table.c[name] == sa.bindparam(f"key_{name}") for name in self._key)))
-            .values({name: sa.bindparam(f"new_{name}") for name in changed})
+def _check_guard(table: str, columns: Mapping[str, str], key: Sequence[str], guard: str) -> None:
+    if not guard:
+        return
+    if not key or guard not in columns or guard in key:
+        raise SettingsError(
+            f"the guard '{guard}' of table '{table}' must be a column with a source, beside the key by which rows are replaced"
         )
-
-    def execute(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
-        if self._update is None:
-            connection.execute(self._insert, rows)
-            return
-        for row in rows:
-            changed = {f"new_{name}": row[name] for name in self._others or self._key}
-            updated = connection.execute(
-                self._update, {**changed, **{f"key_{name}": row[name] for name in self._key}}
-            )
-            if updated.rowcount == 0:
-                connection.execute(self._insert, [row])
+    source = columns[guard]
+    if source.startswith("@") and source not in {"@sequence_number", "@enqueued_at"}:
+        raise SettingsError(
+            f"the guard '{guard}' of table '{table}' has the source {source}, which does not grow; accepted: a path such as"
+            " $.version, @enqueued_at, or @sequence_number where all events of a key are in one partition"
+        )
 
 
 def _unique_keys(database: SqlDatabase, table: str, schema: str | None) -> set[frozenset[str | None]]:

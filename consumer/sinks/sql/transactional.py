@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from consumer import model
 from consumer.errors import FencedError
+from consumer.mapping.documents import read_object
+from consumer.mapping.operations import WriteOptions
 from consumer.model import Claim, Event, Record, Write
 from consumer.rejections import rejection_of_event
 from consumer.sinks.evidence import Evidence
@@ -49,6 +51,7 @@ class SqlTransactionalSink:
     database: SqlDatabase
     scope: model.Stream
     target: Target = field(default_factory=events_target)
+    writing: WriteOptions = field(default_factory=WriteOptions)
     clock: Callable[[], float] = field(default=time.time, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -68,14 +71,22 @@ class SqlTransactionalSink:
 
     def prepare(self, write: Write) -> Record:
         event = write.event
-        prepared: bytes | model.Rejection = self.target.prepare(write)
-        if write.operation is not model.Operation.UPSERT:
-            why = f"a SQL sink writes rows (upsert); the event asks for {write.operation}"
-            prepared = model.Rejection("operation", why)
+        operation = self.writing.operation_of(write, read_object)
+        prepared: bytes | model.Rejection
+        if isinstance(operation, model.Rejection):
+            prepared = operation
+        elif operation in self.target.operations:
+            prepared = self.target.prepare(write, operation)
+        else:
+            able = f"what this target can do: {', '.join(sorted(self.target.operations))}"
+            more = "" if len(self.target.operations) > 1 else " (a table with a key: create and delete, too)"
+            prepared = model.Rejection(
+                "operation", f"the event asks for {operation}, which is not {able}{more}"
+            )
         key = f"{event.partition}~{event.sequence_number}" + (f"~{write.index}" if write.index else "")
         if isinstance(prepared, model.Rejection):
             return Record(event, key, rejection=prepared)
-        return Record(event, key, payload=prepared)
+        return Record(event, key, payload=prepared, operation=cast("model.Operation", operation))
 
     def attach(self, claim: Claim) -> None:
         """Raises SettingsError if the target would mix up the events of two hubs of one name."""
