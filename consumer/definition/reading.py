@@ -23,6 +23,7 @@ from consumer.definition.hub_settings import (
     read_hub_settings,
 )
 from consumer.definition.model import Definition, HubDefinition, SinkDefinition
+from consumer.definition.overlaps import find_overlaps
 from consumer.formats import OPTIONS, BodyOptions, DecoderName, JsonOptions
 from consumer.mapping.steps.routes import Mapper, Route, RouteOptions, read_route
 from consumer.mapping.steps.table import read_steps
@@ -143,7 +144,8 @@ class _File:
             hub = None if table is None else self._read_hub(name, table, known, rate)
             if hub is not None:
                 hubs.append(hub)
-        self._find_shared_groups(hubs)
+        for where, text in find_overlaps(hubs):
+            self._shared.problem(where, text)
         return hubs
 
     def _read_hub(
@@ -261,21 +263,6 @@ class _File:
                 table.problem(key, "found 'sql', and the setting CONSUMER_SQL_URL is not set")
             if store == "cosmos" and not config.cosmos_database:
                 table.problem(key, "found 'cosmos', and the setting COSMOS_DATABASE is not set")
-
-    def _find_shared_groups(self, hubs: Sequence[HubDefinition]) -> None:
-        """Two consumers of one group would take each other's partitions."""
-        seen: dict[tuple[str, ...], str] = {}
-        for hub in hubs:
-            config = hub.config
-            namespace = event_hubs_endpoint(hub.settings, config.hub_connection).address
-            group = tuple(text.lower() for text in (namespace, config.hub, config.consumer_group))
-            if group in seen:
-                self._shared.problem(
-                    f"hubs.{hub.name}.consumer_group",
-                    f"hubs.{seen[group]} reads hub '{config.hub}' in group '{config.consumer_group}' too; a group of its"
-                    " own is accepted, as two consumers of one group take each other's partitions",
-                )
-            seen[group] = hub.name
 
     # -- routes
 

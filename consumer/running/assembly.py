@@ -13,8 +13,8 @@ from msgspec import structs
 from consumer.config import ConsumerConfig, DeadLettersKind, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.decoding.table import DecoderContext, build_decoder
+from consumer.definition.bodies import BodyReader
 from consumer.definition.model import HubDefinition, SinkDefinition
-from consumer.definition.tombstones import TombstoneDecoder
 from consumer.mapping.operations import write_options
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import load_transform, mapping_of
@@ -91,8 +91,8 @@ class Parts:
         name, mapper, decoder = self.config.transform, self._hub.mapper, self.decoder()
         transform = mapping_of(load_transform(name)) if name else None
         mapping = transform if mapper is None or transform is None else mapper.after(transform)
-        if self._hub.takes_tombstones:
-            decoder = TombstoneDecoder(decoder)
+        if mapper is not None and (decoder is None or self._hub.takes_tombstones):
+            decoder = BodyReader(decoder)
         return Preparation(sink.prepare, decoder=decoder, mapping=mapping or mapper)
 
     def checkpoints(self) -> CheckpointStore:

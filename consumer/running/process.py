@@ -138,8 +138,9 @@ class ConsumerProcess:
             await self.consumer.run(stop)
         except StoppedError:
             return PipelineStatistics.of_nothing()
-        except TidemarkError as error:
-            self._reporter.problem = self.describe_failure(error)
+        except Exception as error:
+            known = error if isinstance(error, TidemarkError) else TidemarkError(f"internal error: {error!r}")
+            self._reporter.problem = self.describe_failure(known)
             raise
         else:
             return self.statistics

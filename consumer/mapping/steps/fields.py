@@ -142,8 +142,14 @@ def make_keep_fields(options: KeepFields, _settings: Settings) -> Apply:
         kept: dict[str, Any] = {}
         for path in paths:
             value = look_up(document, path)
-            if value is not UNSET:
-                put(kept, path, value)
+            if value is UNSET:
+                continue
+            for depth in range(1, len(path)):
+                if isinstance(look_up(document, path[:depth]), list):
+                    raise WrongTypeError(
+                        f"'{path_text(path[:depth])}' is a list, which is kept as a whole or not"
+                    )
+            put(kept, path, value)
         return kept
 
     return apply

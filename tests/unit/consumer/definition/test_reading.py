@@ -192,6 +192,25 @@ def test_an_only_sink_to_sql_keeps_everything_in_its_database(tmp_path):
     ]
 
 
+NAMESAKES = "[hubs.a]\nhub = 'h'\n[hubs.b]\nhub = 'H'\nconnection = 'Other'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{SINK}{NAMESAKES}", []),
+        (f"{SINK}id = 'position'\n{NAMESAKES}", ["consumer.toml:9 hubs.b: hubs.a is a hub of the same name in another namespace, and both write to sinks.documents with ids by position"]),
+        (SINK + NAMESAKES.replace("[hubs.b]", "dead_letters = 'cosmos'\n[hubs.b]") + "dead_letters = 'cosmos'\n", ["consumer.toml:9 hubs.b.dead_letter_container: hubs.a is a hub of the same name in another namespace, and both keep dead letters"]),
+    ],
+    ids=["fields", "positions", "letters"],
+)  # fmt: skip
+def test_namesakes_in_two_namespaces_do_not_replace_each_others_documents(text, told):
+    settings = {**SETTINGS, "COSMOS_DATABASE": "db"}
+    found = problems(text, settings) if told else [*read(text, settings).doubts]
+
+    assert [one[: len(wanted)] for one, wanted in zip(found, told, strict=True)] == told
+
+
 @pytest.mark.parametrize(
     ("key", "told"),
     [

@@ -77,6 +77,7 @@ def test_a_step_changes_the_document_as_its_options_say(step, document, expected
         ({"filter": "1 in a"}, {"a": "text"}, "'/a' is a text; expected a list after 'in'"),
         ({"rename": {"a": "b"}}, {"a": 1, "b": 2}, "'/b' exists already"),
         ({"rename": {"a": "b/c"}}, {"a": 1, "b": 2}, "'/b' is a number; expected an object"),
+        ({"keep_fields": ["/l/0/x"]}, {"l": [{"x": 1}]}, "'/l' is a list, which is kept as a whole or not"),
         ({"set": {"a": 1}}, [1], "the document is a list; expected an object"),
         ({"set": {"a/b": 1}}, {"a": "x"}, "'/a' is a text; expected an object"),
         ({"cast": {"a": "number"}}, {"a": "12 apples"}, "'/a' is a text that is no number"),
