@@ -33,8 +33,8 @@ from benchmarks.consumer.world import document
 from consumer.decoding.avro import SchemaFormat, avro_reader, by_content_type
 from consumer.decoding.avro_schemas import parse_schema
 from consumer.decoding.schemas import Schemas
-from consumer.decoding.table import DecoderContext, Guarded, build_decoder, read_decoder
-from consumer.formats import AvroOptions, Integers
+from consumer.decoding.table import DecoderContext, Guarded, build_decoder
+from consumer.formats import OPTIONS, AvroOptions, DecoderName, Integers
 from consumer.mapping.documents import read_object
 from consumer.model import Event, Rejection
 
@@ -149,8 +149,9 @@ def protobuf_row(folder: Path) -> Row:
 
 
 def built(table: dict[str, Any]) -> Any:
-    name, options = read_decoder(table, "decode")
-    return build_decoder(name, options, DecoderContext({}))
+    name = DecoderName(table.get("format", "auto"))
+    given = {option: value for option, value in table.items() if option != "format"}
+    return build_decoder(name, msgspec.convert(given, OPTIONS[name]), DecoderContext({}))
 
 
 def rows(folder: Path) -> list[Row]:

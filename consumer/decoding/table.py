@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 from msgspec import Struct, structs
 
 from consumer.decoding.bodies import (
@@ -127,36 +125,6 @@ class Guarded(Decoder):
         if not packing:
             return event
         return structs.replace(event, body=unpacked(event.body, packing, options.unpack_limit))
-
-
-def read_decoder(table: Mapping[str, Any], where: str) -> tuple[DecoderName, BodyOptions]:
-    """The format and the options in a table of the file: `{ format = "avro", registry = "SchemaRegistry" }`. Without a format it
-    is `auto`.
-
-    Raises SettingsError, which names all problems, a line each. `where` is the table, such as `hubs.flights.decode`.
-    """
-    try:
-        name = DecoderName(table.get("format", DecoderName.AUTO))
-    except ValueError:
-        raise SettingsError(
-            f"{where}: the format is '{table['format']}'; accepted: {', '.join(DecoderName)}"
-        ) from None
-    known = {each.name: each for each in structs.fields(OPTIONS[name])}
-    given = {option: value for option, value in table.items() if option != "format"}
-    problems = []
-    for option, value in given.items():
-        if option not in known:
-            similar = difflib.get_close_matches(option, known, n=1)
-            way = f"did you mean '{similar[0]}'?" if similar else f"accepted: {', '.join(known)}"
-            problems.append(f"{where}: '{option}' is no option of the format {name}; {way}")
-            continue
-        try:
-            msgspec.convert(value, known[option].type)
-        except msgspec.ValidationError as error:
-            problems.append(f"{where}: '{option}': {error}")
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return name, msgspec.convert(given, OPTIONS[name])
 
 
 def build_decoder(name: DecoderName, options: BodyOptions, context: DecoderContext) -> Decoder | None:

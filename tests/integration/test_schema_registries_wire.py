@@ -9,13 +9,13 @@ from ssl import create_default_context
 import pytest
 
 from consumer.decoding.avro_schemas import parse_schema
-from consumer.decoding.table import DecoderContext, build_decoder, read_decoder
+from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.model import Rejection
 from devstack.resource_manager import ResourceManagerServer
 from devstack.schema_registry import SchemaRegistryServer
 from devstack.servers.certificates import ensure_certificate
 from devstack.servers.faults import Fault
-from tests.support.consumer.decoding import ORDER, event, zigzag
+from tests.support.consumer.decoding import ORDER, event, read_decoder, zigzag
 from tidemark.foundation.errors import UnavailableError
 
 pytestmark = pytest.mark.wire
@@ -50,7 +50,7 @@ async def server(tmp_path_factory):
 
 
 def decoder(server, clock=lambda: 0.0, **table):
-    name, options = read_decoder(table, "decode")
+    name, options = read_decoder(table)
     return build_decoder(name, options, DecoderContext(server.settings, clock))
 
 
@@ -197,7 +197,7 @@ async def test_a_registry_of_confluents_kind_that_does_not_answer_is_unavailable
 
 async def test_a_registry_that_is_gone_or_has_no_name_is_unavailable(server):
     gone = {**server.settings, "SchemaRegistry__fullyQualifiedNamespace": "localhost:9"}
-    name, options = read_decoder({"format": "avro"}, "decode")
+    name, options = read_decoder({"format": "avro"})
     made = build_decoder(name, options, DecoderContext(gone))
 
     with pytest.raises(UnavailableError, match=r"the schema registry localhost:9 \(SchemaRegistry\)"):

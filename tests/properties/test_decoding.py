@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer.decoding.bodies import REASONS
-from consumer.decoding.table import DecoderContext, build_decoder, read_decoder
+from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.formats import DecoderName
 from consumer.mapping.documents import REASONS as JSON_REASONS
 from consumer.model import Rejection
@@ -26,6 +26,7 @@ from tests.support.consumer.decoding import (
     descriptors,
     event,
     message_class,
+    read_decoder,
 )
 
 SCHEMA = {
@@ -89,7 +90,7 @@ ENCODER = AvroEncoder(client=Registered(), group_name="g")
 
 
 def decoder(name, schemas=None, **options):
-    found, read = read_decoder({"format": name, **options}, "decode")
+    found, read = read_decoder({"format": name, **options})
     app = {**SETTINGS, "ConfluentRegistry": "https://registry.example.org"}
     made = build_decoder(found, read, DecoderContext(app, lambda: 0.0))
     if schemas is not None:

@@ -2,9 +2,11 @@
 
 import json
 
+import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from consumer.decoding.bodies import Definition
+from consumer.formats import OPTIONS, DecoderName
 from consumer.model import Event
 from tidemark.foundation.errors import UnavailableError
 
@@ -31,6 +33,13 @@ def event(body=b"", content_type=None, *, encoding=None, unreadable=None, **prop
         content_type=content_type,
         content_encoding=encoding,
     )
+
+
+def read_decoder(table):
+    """The format and options of a table of the file, such as `{"format": "avro"}`."""
+    name = DecoderName(table.get("format", "auto"))
+    given = {option: value for option, value in table.items() if option != "format"}
+    return name, msgspec.convert(given, OPTIONS[name])
 
 
 class MemoryRegistry:
