@@ -23,7 +23,7 @@ def test_nothing_is_lost_or_replaced_whatever_happens_between_starts(first):
 async def lives(seed):
     """Seven starts. Events that were there before the first one, told to begin at the latest, are nobody's to write."""
     rng = random.Random(seed)
-    story = Story(rng.randint(1, 3))
+    story = Story(rng.randint(1, 3), schemas=rng.random() < 0.5)
     start = rng.choice(["earliest", "latest"])
     story.send(rng.randint(0, 20))
     left_out = story.names() if start == "latest" else set()
@@ -31,6 +31,8 @@ async def lives(seed):
     await consumer.claimed_all()
     for _ in range(6):
         story.sink.is_busy = rng.random() < 0.3
+        if story.registry is not None:
+            story.registry.down = rng.random() < 0.5
         story.send(rng.randint(0, 30))
         await asyncio.sleep(rng.uniform(0.0, 8.0))
         is_killed = rng.random() < 0.5
@@ -40,6 +42,8 @@ async def lives(seed):
         story.send(rng.randint(0, 10))
         consumer = await next_start(story, rng, start)
         await consumer.claimed_all()
+    if story.registry is not None:
+        story.registry.down = False
     await consumer.idle()
     await consumer.stop()
 
@@ -47,6 +51,7 @@ async def lives(seed):
     assert not lost, f"seed {seed}: lost {sorted(lost)[:5]} of {len(lost)}"
     assert max(story.sink.writes.values(), default=0) <= 1 + kills, f"seed {seed}: written too often"
     story.check_old()
+    assert not story.dead_letters._dead_letters, f"seed {seed}: dead letters"
 
 
 async def next_start(story, rng, start):

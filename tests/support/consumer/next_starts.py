@@ -12,13 +12,18 @@ import functools
 import msgspec
 
 from consumer.config import ConsumerConfig
+from consumer.decoding.avro import SchemaFormat, by_content_type
+from consumer.decoding.schemas import Schemas
+from consumer.decoding.table import Guarded
 from consumer.errors import PositionError
+from consumer.formats import AvroOptions
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.model import Event, Origin, Outcome, PartitionState, WriteResult
 from consumer.options import BacklogLimits, PositionPolicy
 from consumer.running.hosted import HostedConsumer
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
+from tests.support.consumer.decoding import MemoryRegistry
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
 from tests.support.consumer.ports import started
@@ -49,7 +54,22 @@ class Hub:
 
     def event(self, partition, number):
         body, at = self.logs[partition][number]
-        return Event(partition, number, str(number), at, body)
+        schema = f"avro/binary+{number // 10:032x}"
+        return Event(partition, number, str(number), at, body, content_type=schema)
+
+
+class AnyText(dict):
+    """Schemas of every id."""
+
+    def get(self, schema_id):
+        return schema_id
+
+
+class Body:
+    """What the story's decoder makes of every schema: a reader of JSON, so that a body still says which event it is."""
+
+    def decode(self, body, start):
+        return msgspec.json.decode(body[start:])
 
 
 class Receiver:
@@ -159,7 +179,9 @@ class Mortal:
 class Story:
     """The world that outlives consumers. Times are the loop's, from 1e9 on; `skew` moves the clocks of machines."""
 
-    def __init__(self, partitions=2):
+    def __init__(self, partitions=2, *, schemas=False):
+        """With `schemas` every tenth event needs a new one, of a registry that `registry.down` takes away."""
+        self.registry = MemoryRegistry(AnyText()) if schemas else None
         self.skew, self.is_away, self.plain = 0.0, False, None
         self.sink, self.dead_letters = Sink(), MemoryDeadLetterStore()
         self.hub = Hub(self.service_time(), partitions)
@@ -214,6 +236,13 @@ class Story:
 
     # -- who runs
 
+    def decoder(self):
+        """Of a process: it knows no schema yet."""
+        if self.registry is None:
+            return None
+        schemas = Schemas(self.registry, lambda schema_id, definition: Body(), self.clock)
+        return Guarded(SchemaFormat(by_content_type, schemas), AvroOptions())
+
     def start(self, **policy):
         return Process(self, PositionPolicy(**policy))
 
@@ -254,6 +283,7 @@ class Process:
             limits=BacklogLimits(checkpoint_every=3.0),
             policy=policy,
             shutdown=5.0,
+            decoder=story.decoder(),
         )
         self.driver = self.consumer.driver
 

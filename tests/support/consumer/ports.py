@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 
+from consumer.mapping.preparing import Preparation
 from consumer.options import BacklogLimits, BatchLimits, DriverSettings
 from consumer.running.driver import Driver
 from consumer.running.runtime import Consumer, RuntimeSettings
@@ -19,10 +20,16 @@ class Around:
         return partial(self.call, name, found) if asyncio.iscoroutinefunction(found) else found
 
 
-def started(hub, sink, checkpoints, dead_letters, leases, owner, *, limits=BacklogLimits(), **settings):
+def started(
+    hub, sink, checkpoints, dead_letters, leases, owner, *, limits=BacklogLimits(), decoder=None, **settings
+):
     """A running consumer, its task, and the event that stops it."""
     driver = Driver(
-        DriverSettings("hub", "group", limits, BatchLimits(flush_after=0.1)), sink, checkpoints, dead_letters
+        DriverSettings("hub", "group", limits, BatchLimits(flush_after=0.1)),
+        sink,
+        checkpoints,
+        dead_letters,
+        preparation=None if decoder is None else Preparation(sink.prepare, decoder=decoder),
     )
     consumer = Consumer(RuntimeSettings(owner, **settings), hub, driver, checkpoints, leases)
     stop = asyncio.Event()
