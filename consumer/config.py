@@ -20,6 +20,7 @@ from consumer.options import (
     BatchLimits,
     PositionPolicy,
     Priority,
+    ReceivingOptions,
     SqlConfig,
     TelemetryConfig,
     WritingTexts,
@@ -109,8 +110,7 @@ class ConsumerConfig(Struct, frozen=True):
     """Seconds; None means never."""
     http_port: Annotated[int, "CONSUMER_HTTP_PORT", 0] = 0
     """Where a worker process answers /live, /ready, /metrics and /state; 0 is nowhere."""
-    shortcut: Annotated[bool, "CONSUMER_SHORTCUT"] = True
-    """Whether to bypass the SDK's decoding if its version is supported; see consumer/receiving/fast_path.py."""
+    receiving: ReceivingOptions = ReceivingOptions()
     telemetry: TelemetryConfig = TelemetryConfig()
     decoder: DecoderName = DecoderName.JSON
     decode: BodyOptions = JsonOptions()

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from consumer.options import BatchLimits
+from consumer.seeks import Seek
 from consumer.versions import Change, may_follow
 from tidemark.foundation.sanitize import without_secrets
 
@@ -294,9 +295,7 @@ def split_place(place: str) -> tuple[str, str]:
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):
-    """The decisions of the first claim of a partition. They are stored before the first event is received, and hold until an
-    operator sets the position.
-    """
+    """Decisions of the first claim of a partition, stored before its first event, until an operator sets the position."""
 
     hub: int = 0
     """When the hub was created, milliseconds since 1970 by the service; two hubs of one name differ in it. 0 means unknown,
@@ -314,6 +313,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     """When the consumer group claimed the first partition of this hub, epoch seconds by the clock of that consumer; 0 means
     unknown. "latest" means the latest event at that time, also for a partition that is claimed later or whose checkpoint
     was removed."""
+    seeks: tuple[Seek, ...] = ()  # the last orders of operators, the newest one last
 
 
 class Checkpoint(Struct, frozen=True):

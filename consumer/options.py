@@ -54,6 +54,21 @@ class BatchLimits(Struct, frozen=True):
     coalesce: Annotated[bool, "CONSUMER_COALESCE"] = False
 
 
+class ReceivingOptions(Struct, frozen=True):
+    """How events are received; see ReceiverOptions."""
+
+    shortcut: Annotated[bool, "CONSUMER_SHORTCUT"] = True
+    """Whether to bypass the SDK's decoding if its version is supported; see consumer/receiving/fast_path.py."""
+    prefetch: Annotated[int, "CONSUMER_PREFETCH"] = 3000
+    """Events that a partition may have ahead of what is taken."""
+    batch: Annotated[int, "CONSUMER_RECEIVE_EVENTS"] = 500
+    """Events that are taken at once."""
+    buffered_bytes: Annotated[int, "CONSUMER_PREFETCH_BYTES", 1024] = 64 * 1024 * 1024
+    """Bytes that all partitions may have ahead together."""
+    until: Annotated[str, "CONSUMER_UNTIL"] = ""
+    """Where to stop: latest, a time, or a number of each partition; '' is nowhere."""
+
+
 class OnGap(StrEnum):
     CONTINUE = "continue"
     FAIL = "fail"

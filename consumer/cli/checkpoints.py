@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 from msgspec import Struct
 from rich.markup import escape
-from rich.table import Table
 
 from consumer.cli import support
-from consumer.cli.support import DEADLINE, Hub, Json, Root, Yes, console, fail, number, plain
+from consumer.cli.positions import Effect, Row, effect_of, position_of, position_text, print_rows, row_of
+from consumer.cli.support import DEADLINE, Hub, Json, Root, Yes, console, fail
 from consumer.leasing.balance import partition_order
 from consumer.leasing.claiming import incarnation_of
 from consumer.leasing.start_position import Start, identity_of, is_of_hub, since_of
-from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
+from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
 from consumer.ports import CheckpointStore
+from consumer.receiving.until import epoch_seconds, first_event, read_numbers
+from consumer.seeks import MOST_SEEKS, Seek
 from tidemark.foundation.app_settings import COMMAND_ROOT
-from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.terminal import print_json
-from tidemark.foundation.wording import count_text, duration_text
+from tidemark.foundation.wording import count_text
 
 if TYPE_CHECKING:  # the SDK takes a second; --help needs none
     from consumer.receiving.receiver import HubReceiver
 
 OPERATOR = "operator"
 """The owner of a position that an operator has set."""
-
-
-class Row(Struct, frozen=True):
-    """A partition as shown."""
-
-    partition: str
-    checkpoint: Checkpoint | None = None
-    unreadable: str | None = None
-    lag: int | None = None
-    """Events that are not settled; None if the hub or the checkpoint cannot be read."""
 
 
 class Export(Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,10 +47,14 @@ class Export(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewPosition(Struct, frozen=True):
-    """Where `set` puts partitions: after an event (-1: before the first), or at a time; otherwise after the latest."""
+    """Where `set` puts partitions: after an event (-1: before the first), of each partition by `numbers`, at a time or at an
+    offset; otherwise after the latest.
+    """
 
     sequence_number: int | None = None
     time: float | None = None
+    numbers: dict[str, int] | None = None
+    offset: str | None = None
 
 
 def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> None:
@@ -66,13 +64,13 @@ def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> Non
         parts = support.open_parts(root, hub)
         stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
         names = sorted({*stored, *states}, key=partition_order)
-        return [_row(name, stored.get(name), states.get(name)) for name in names]
+        return [row_of(name, stored.get(name), states.get(name)) for name in names]
 
     rows = support.run(work)
     if json_:
         print_json(rows)
     else:
-        _print(rows, time.time())
+        print_rows(rows, time.time())
 
 
 def export(root: Root = COMMAND_ROOT, hub: Hub = None) -> None:
@@ -101,37 +99,61 @@ def set_(
     time_: Annotated[
         str | None, typer.Option("--time", help="From this time, as 2026-11-21T08:00:00Z.")
     ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="The last settled event of each: 0=500,1=700.")
+    ] = None,
+    offset: Annotated[
+        str | None, typer.Option("--offset", help="From the event at this offset, of one --partition.")
+    ] = None,
     from_: Annotated[Path | None, typer.Option("--from", help="A file that `export` wrote.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")
+    ] = False,
     yes: Yes = False,
     root: Root = COMMAND_ROOT,
     hub: Hub = None,
 ) -> None:
-    """Sets positions, backwards too. A running consumer loses the partition and continues at the new position."""
-    given = [sequence_number is not None, earliest, latest, time_ is not None, from_ is not None]
-    if sum(given) != 1:
-        raise typer.BadParameter("give one of --sequence-number, --earliest, --latest, --time and --from")
-    if from_ is not None and (partition or all_):
-        raise typer.BadParameter("--from names the partitions itself")
-    if from_ is None and bool(partition) == all_:
+    """Sets positions, backwards too. A running consumer loses the partition and continues at the new position.
+
+    Says of each partition how many events are skipped or written again. Who set it, when, from where and to where is
+    stored with the position, and `show` prints it.
+    """
+    names_partitions = [value for value in (from_, at) if value is not None]
+    given = [sequence_number is not None, earliest, latest, time_ is not None, offset is not None]
+    if sum(given) + len(names_partitions) != 1:
+        raise typer.BadParameter(
+            "give one of --sequence-number, --earliest, --latest, --time, --at, --offset and --from"
+        )
+    if names_partitions and (partition or all_):
+        raise typer.BadParameter("--from and --at name the partitions themselves")
+    if not names_partitions and bool(partition) == all_:
         raise typer.BadParameter("give --partition (or several), or --all")
+    if offset is not None and len(partition or []) != 1:
+        raise typer.BadParameter("--offset needs one --partition: an offset is of one partition")
     settled = NOTHING_SETTLED if earliest else sequence_number
-    wanted = NewPosition(settled, None if time_ is None else _epoch_seconds(time_))
+    numbers = None if at is None else _numbers(at)
+    wanted = NewPosition(settled, None if time_ is None else _epoch_seconds(time_), numbers, offset)
+    partition = list(numbers) if numbers is not None else partition
     file = None if from_ is None else _file(from_)
 
     partitions = partition or []
     planned = support.run(lambda: _plan((root, hub), partitions, wanted, file))
-    for row, target in planned:
-        console.print(f"partition {escape(row.partition)}: {_position(row)} -> {_position_text(target)}")
+    for row, target, effect in planned:
+        where = f"{position_of(row)} -> {position_text(target)}"
+        console.print(f"partition {escape(row.partition)}: {where}: {effect}", soft_wrap=True)
+    if dry_run:
+        console.print("dry run: nothing was changed")
+        return
     support.ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
 
-    support.run(lambda: _put((root, hub), [target for _, target in planned]))
+    support.run(lambda: _put((root, hub), [target for _, target, _ in planned]))
     console.print(f"[green]set[/] {len(planned)}; a running consumer continues there by itself")
 
 
 async def _plan(
     where: tuple[Path, str | None], partitions: Sequence[str], wanted: NewPosition, file: Export | None
-) -> list[tuple[Row, Checkpoint]]:
-    """The stored positions, and the new ones."""
+) -> list[tuple[Row, Checkpoint, Effect]]:
+    """The stored positions, the new ones, and what they do."""
     parts = support.open_parts(*where)
     stored = await _read(parts.checkpoints())
     if file is not None and file.hub != parts.config.hub:
@@ -142,10 +164,15 @@ async def _plan(
     try:
         targets = await _targets(receiver, partitions, wanted, stored, file)
         targets = [await _of_hub(store, receiver, target, stored) for target in targets]
+        states = [await receiver.state(target.partition) for target in targets]
     finally:
         await receiver.close()
         await store.aclose()
-    return [(_row(target.partition, stored.get(target.partition), None), target) for target in targets]
+    planned = []
+    for target, state in zip(targets, states, strict=True):
+        before = stored.get(target.partition)
+        planned.append((row_of(target.partition, before, None), target, effect_of(before, target, state)))
+    return planned
 
 
 async def _put(where: tuple[Path, str | None], targets: Sequence[Checkpoint]) -> None:
@@ -235,8 +262,16 @@ async def _of_hub(
     since = since_of(everything.values(), hub)
     since = time.time() if since is None else since
     partitions = target.origin.partitions or len(await receiver.partitions())
+    number = stored.sequence_number if isinstance(stored, Checkpoint) else None
+    orders = stored.origin.seeks if isinstance(stored, Checkpoint) else ()
+    order = Seek(_operator(), time.time(), number, target.sequence_number)
     origin = msgspec.structs.replace(
-        target.origin, hub=hub, partitions=partitions, incarnation=incarnation, since=since
+        target.origin,
+        seeks=(*orders, order)[-MOST_SEEKS:],
+        hub=hub,
+        partitions=partitions,
+        incarnation=incarnation,
+        since=since,
     )
     return msgspec.structs.replace(target, origin=origin)
 
@@ -250,9 +285,13 @@ async def _target(
         if state.empty or wanted.time > state.last_enqueued_at:
             return last
         epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
-        first = await _first_since(receiver, partition, wanted.time, epoch + 1)
-        return Checkpoint(partition, first - 1, "")
+        start = Start(time=wanted.time, inclusive=True)
+        return Checkpoint(partition, await first_event(receiver, partition, start, epoch + 1) - 1, "")
+    if wanted.offset is not None:
+        return await _at_offset(receiver, partition, wanted.offset, stored, last)
     settled = last.sequence_number if wanted.sequence_number is None else wanted.sequence_number
+    if wanted.numbers is not None:
+        settled = wanted.numbers[partition]
     if settled > last.sequence_number:
         raise TidemarkError(
             f"partition {partition} ends at event {last.sequence_number}; accepted: -1 to {last.sequence_number}, "
@@ -261,78 +300,40 @@ async def _target(
     return last if settled == last.sequence_number else Checkpoint(partition, settled, "")
 
 
-async def _first_since(receiver: HubReceiver, partition: str, time: float, epoch: int) -> int:
-    """The first event enqueued at or after the time, which only receiving shows. This takes the link from a running
-    consumer, which is about to lose the partition anyway.
-    """
-    first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+async def _at_offset(
+    receiver: HubReceiver, partition: str, offset: str, stored: Checkpoint | str | None, last: Checkpoint
+) -> Checkpoint:
+    """The position before the event at an offset."""
+    if offset == last.offset:
+        return Checkpoint(partition, last.sequence_number - 1, "")
+    epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
+    start = Start(offset=offset, inclusive=True)
+    return Checkpoint(partition, await first_event(receiver, partition, start, epoch + 1) - 1, "")
 
-    async def on_events(events: Sequence[Event], _last: int | None) -> None:
-        if events and not first.done():
-            first.set_result(events[0].sequence_number)
 
-    start = Start(time=time, inclusive=True)
-    receiving = asyncio.create_task(receiver.receive(partition, start, epoch, on_events))
+def _operator() -> str:
+    """Who gives the order, as far as the machine knows."""
     try:
-        either: set[asyncio.Future[Any]] = {receiving, first}
-        await asyncio.wait(either, timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        receiving.cancel()
-        (outcome,) = await asyncio.gather(receiving, return_exceptions=True)
-    if first.done():
-        return first.result()
-    if isinstance(outcome, TidemarkError):
-        raise outcome
-    raise UnavailableError(f"partition {partition} delivered no event within {DEADLINE:.0f} s")
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container without a name for its user
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
-def _row(partition: str, stored: Checkpoint | str | None, state: PartitionState | None) -> Row:
-    if isinstance(stored, str):
-        return Row(partition, unreadable=stored)
-    if state is None:
-        return Row(partition, stored)
-    mark = stored.sequence_number if stored else NOTHING_SETTLED
-    gone = max(mark, state.last_sequence_number if state.empty else state.begin_sequence_number - 1)
-    beyond = sum(max(0, last - max(first, gone + 1) + 1) for first, last in (stored.beyond if stored else ()))
-    return Row(partition, stored, lag=max(0, state.last_sequence_number - gone - beyond))
-
-
-def _print(rows: Sequence[Row], now: float) -> None:
-    table = Table("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
-    for row in rows:
-        checkpoint = row.checkpoint
-        if checkpoint is None:
-            table.add_row(row.partition, _position(row), "", "", "", "", "", number(row.lag))
-            continue
-        beyond = sum(last - first + 1 for first, last in checkpoint.beyond)
-        age = duration_text(max(0.0, now - checkpoint.saved_at)) if checkpoint.saved_at else "?"
-        runs = f"{beyond:,} in {len(checkpoint.beyond):,}" if beyond else "0"
-        cells = map(plain, (_position(row), checkpoint.offset, runs, checkpoint.owner))
-        table.add_row(row.partition, *cells, str(checkpoint.epoch), age, number(row.lag))
-    console.print(table)
-    for row in rows:
-        if row.unreadable:
-            problem = f"[red]partition {escape(row.partition)}:[/] {plain(row.unreadable)}"
-            console.print(problem, soft_wrap=True)
-
-
-def _position(row: Row) -> str:
-    if row.unreadable:
-        return "unreadable"
-    return _position_text(row.checkpoint) if row.checkpoint else "none"
-
-
-def _position_text(checkpoint: Checkpoint) -> str:
-    settled = checkpoint.sequence_number
-    return "the beginning" if settled == NOTHING_SETTLED else str(settled)
+def _numbers(text: str) -> dict[str, int]:
+    try:
+        return read_numbers(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--at is '{text}', accepted: a number of each partition, such as 0=500,1=700; -1 is the beginning"
+        ) from None
 
 
 def _epoch_seconds(text: str) -> float:
     try:
-        time = datetime.fromisoformat(text)
+        return epoch_seconds(text)
     except ValueError as error:
         raise typer.BadParameter(f"{error}; expected a time such as 2026-11-21T08:00:00Z") from None
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _file(path: Path) -> Export:

@@ -55,6 +55,13 @@ def consume(
     seconds: Annotated[
         float | None, typer.Option("--for", min=0.0, help="Stop after so many seconds.")
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            help="Stop once every partition has settled up to there: latest, a time that is over, or numbers such as 0=500,1=700.",
+        ),
+    ] = None,
     root: Annotated[
         Path,
         typer.Option(
@@ -75,7 +82,9 @@ def consume(
     """
     own_modules_of(root)
     try:
-        settings = load_settings(root)
+        settings = dict(load_settings(root))
+        if until is not None:
+            settings["CONSUMER_UNTIL"] = until
         handler = logging.StreamHandler(sys.stderr)
         kind = ForPeople if sys.stderr.isatty() else logging.Formatter
         handler.setFormatter(kind("%(asctime)s %(levelname)-7s %(message)s"))
@@ -94,6 +103,7 @@ def consume(
                 root=root,
                 http_port=config.http_port,
                 hub=hub,
+                until=until,
             )
         else:
             asyncio.run(_run(definition, seconds, Worker.parse(worker) if worker else None))

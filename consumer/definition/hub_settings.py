@@ -24,7 +24,7 @@ _KEYS = {
 }
 _ELSEWHERE = {
     *("sink", "sql", "cosmos_database", "cosmos_container", "writing", "id_from", "meta"),  # a sink's table
-    *("name", "shutdown", "http_port", "telemetry", "shortcut"),  # the hub's header, or the process
+    *("name", "shutdown", "http_port", "telemetry"),  # the hub's header, or the process
     *("decoder", "decode"),  # the key `decode`
 }
 """Fields of ConsumerConfig that are no settings of a hub."""

@@ -23,7 +23,7 @@ The two times come from different clocks; Kerberos tolerates as much between two
 
 
 class Start(Struct, frozen=True):
-    """Where to begin: at `sequence_number`, else at `time` (epoch seconds), else at the earliest event.
+    """Where to begin: at `sequence_number`, else at `time` (epoch seconds), else at `offset`, else at the earliest event.
 
     "latest" is the sequence number of the present last event, so that a connection lost before the first event skips
     nothing.
@@ -31,7 +31,7 @@ class Start(Struct, frozen=True):
 
     sequence_number: int | None = None
     offset: str = ""
-    """The offset of the event with `sequence_number`, if known."""
+    """The offset of the event with `sequence_number`, if known; without a number, that of the first event."""
     time: float | None = None
     inclusive: bool = False
     gap: int = 0

@@ -39,6 +39,8 @@ class Progress:
         """The SDK's starting position, and whether it is inclusive."""
         if not self.began and self.start.time is not None:
             return datetime.fromtimestamp(self.start.time, UTC), True
+        if not self.began and self.start.sequence_number is None and self.start.offset:
+            return self.start.offset, True
         if self.delivered < 0:
             return EARLIEST, False
         return self.delivered, False

@@ -22,6 +22,7 @@ from consumer.model import Stream
 from consumer.options import MetricsExporter
 from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
+from consumer.receiving.until import UntilReceiver
 from consumer.sinks.routed import RoutedSink
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
@@ -31,7 +32,7 @@ from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.metrics import ConsumerMetrics, azure_monitor_metrics, otlp_metrics
 from consumer.telemetry.rate_orders import Limits, RateFollower, Rates, TableRateStore, Unit
-from consumer.telemetry.records import Identity
+from consumer.telemetry.records import Identity, shared
 from consumer.telemetry.reporter import Reporter
 from consumer.telemetry.stats_store import TableStatsStore
 from tidemark.foundation.app_settings import STORAGE
@@ -121,7 +122,9 @@ class Parts:
 
     def receiver(self) -> HubReceiver:
         where = self.config.hub_connection, self.config.hub, self.config.consumer_group
-        return HubReceiver(self.settings, *where, options=ReceiverOptions(shortcut=self.config.shortcut))
+        options = self.config.receiving
+        kind = UntilReceiver if options.until else HubReceiver
+        return kind(self.settings, *where, options=shared(ReceiverOptions, options))
 
     @property
     def stream(self) -> Stream:

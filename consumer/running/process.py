@@ -16,6 +16,7 @@ from consumer.model import Checkpoint
 from consumer.options import DriverSettings
 from consumer.probes.beating import Beating
 from consumer.probes.server import Board
+from consumer.receiving.until import EndAt, UntilReceiver
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver
 from consumer.running.runtime import Consumer, RuntimeSettings
@@ -135,7 +136,7 @@ class ConsumerProcess:
             self._reporter.start()
             if self.config.dry_run:
                 await when_available("the checkpoints", self._copy_positions, stop=stop)
-            await self.consumer.run(stop)
+            await self._consume(stop)
         except StoppedError:
             return PipelineStatistics.of_nothing()
         except Exception as error:
@@ -149,6 +150,16 @@ class ConsumerProcess:
                 await self._aclose()
             finally:
                 beating.cancel()
+
+    async def _consume(self, stop: asyncio.Event) -> None:
+        receiver = self.consumer.receiver
+        if not isinstance(receiver, UntilReceiver):
+            await self.consumer.run(stop)
+            return
+        until = self.config.receiving.until
+        ending = EndAt(until, receiver, self.consumer.checkpoints, self._statistics)
+        await when_available("the position to stop at", ending.resolve, stop=stop)
+        await ending.run(stop, self.consumer.run)
 
     @property
     def statistics(self) -> PipelineStatistics:

@@ -134,14 +134,16 @@ def supervise(
     root: Path,
     http_port: int = 0,
     hub: str | None = None,
+    until: str | None = None,
 ) -> int:
     """Runs workers until a signal, for `seconds`, or until one fails; returns the exit status.
 
     Workers may take `grace` seconds to stop; then they are killed. At `http_port`, if it is not 0, this process answers
-    probes for all of them. With `hub` they consume this one only. Raises SettingsError if that port is taken.
+    probes for all of them. With `hub` they consume this one only, with `until` up to that position. Raises SettingsError if that port is taken.
     """
-    of_hub = [] if hub is None else ["--hub", hub]
-    fleet = _Fleet([sys.executable, "-m", "consumer", "--root", str(root), *of_hub], processes)
+    given = {"--hub": hub, "--until": until}
+    options = [text for name, value in given.items() if value is not None for text in (name, value)]
+    fleet = _Fleet([sys.executable, "-m", "consumer", "--root", str(root), *options], processes)
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {s: signal.signal(s, lambda number, _: fleet.stop(signal.Signals(number).name)) for s in signals}
     began = time.monotonic()

@@ -13,7 +13,9 @@ from consumer.cli import support
 from consumer.cli.commands import mount
 from consumer.config import read_config
 from consumer.running.assembly import Parts
+from consumer.running.process import ConsumerProcess
 from tests.support.consumer.stack import consumer_world, flight
+from tidemark.foundation.errors import SettingsError
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]
 
@@ -51,11 +53,75 @@ async def test_a_consumer_goes_back_to_the_moment_it_is_told(world, tidemark):
     told = datetime.fromtimestamp(moment, UTC).isoformat()
     result = await tidemark("checkpoints", "set", "--partition", "0", "--time", told, "--yes")
 
-    assert "partition 0: 59 -> 49" in result.output
+    assert "partition 0: 59 -> 49: 10 events written again" in result.output
     world.produce(1, first=60, partitions=1)
     async with world.consuming() as again:
         await world.until(lambda: len(world.ids()) == 61)
     assert again.driver.statistics().totals.attempts == 11
+
+
+async def test_an_order_says_what_it_does_and_is_kept_with_the_position(world, tidemark):
+    """Over the saves of the consumer that goes on there, and over the next orders, of which the last three are kept."""
+    world.produce(40, partitions=1)
+    async with world.consuming():
+        await world.until(lambda: len(world.ids()) == 40)
+    dry = await tidemark("checkpoints", "set", "--at", "0=9", "--dry-run")
+    assert "partition 0: 39 -> 9: 30 events written again" in dry.output
+    assert "nothing was changed" in dry.output
+    [row] = json.loads((await tidemark("checkpoints", "show", "--json")).output)
+    assert (row["checkpoint"]["sequence_number"], row["checkpoint"]["origin"].get("seeks")) == (39, None)
+
+    offset = world.event_hubs.events("flights", "0")[20].offset
+    result = await tidemark("checkpoints", "set", "--partition", "0", "--offset", str(offset), "--yes")
+    assert "partition 0: 39 -> 19: 20 events written again" in result.output
+    result = await tidemark("checkpoints", "set", "--all", "--latest", "--yes")
+    assert "partition 0: 19 -> 39: 20 events skipped" in result.output
+    for _ in range(2):
+        await tidemark("checkpoints", "set", "--at", "0=9", "--yes")
+    async with world.consuming(CONSUMER_CHECKPOINT_EVERY="0.2"):
+        await asyncio.sleep(1.5)
+
+    [row] = json.loads((await tidemark("checkpoints", "show", "--json")).output)
+    seeks = row["checkpoint"]["origin"]["seeks"]
+    assert [(each["before"], each["after"]) for each in seeks] == [(19, 39), (39, 9), (9, 9)]
+    assert row["checkpoint"]["sequence_number"] == 39
+    told = (await tidemark("checkpoints", "show")).output
+    assert f"set from 39 to 9 by {seeks[0]['by']} at 20" in " ".join(told.split())
+
+
+async def until(world, position):
+    """A run that ends by itself: how many events it wrote."""
+    settings = {**world.settings, "CONSUMER_UNTIL": position}
+    process = ConsumerProcess(read_config(settings), settings)
+    async with asyncio.timeout(30):
+        statistics = await process.run(asyncio.Event())
+    return statistics.totals.attempts
+
+
+async def test_a_consumer_stops_at_a_position_and_a_restart_does_nothing(world, tidemark):
+    world.produce(30, partitions=1)
+    await asyncio.sleep(0.2)
+    moment = datetime.now(UTC).isoformat()
+    await asyncio.sleep(0.2)
+    world.produce(20, first=30, partitions=1)
+
+    assert [await until(world, "0=9"), await until(world, "0=9")] == [10, 0]
+    assert [await until(world, moment), await until(world, moment)] == [20, 0]
+    assert len(world.ids()) == 30
+    [row] = json.loads((await tidemark("checkpoints", "show", "--json")).output)
+    assert (row["checkpoint"]["sequence_number"], row["lag"]) == (29, 20)
+    assert [await until(world, "latest"), await until(world, "latest")] == [20, 0]
+    for wrong in ("1=5", "0=5,1=7", "soon", "2999-01-01"):
+        with pytest.raises(SettingsError, match="CONSUMER_UNTIL"):
+            await until(world, wrong)
+
+
+async def test_several_instances_stop_once_every_partition_is_settled(azurite, tmp_path):
+    async with consumer_world(azurite, tmp_path, partitions=4) as world:
+        world.produce(100, partitions=4)
+        found = await asyncio.gather(*(until(world, "latest") for _ in range(3)))
+        assert (len(world.ids()), sum(found) >= 100) == (100, True)
+        assert await until(world, "latest") == 0
 
 
 async def test_letters_are_written_once_the_cause_is_repaired(world, tidemark):

@@ -1,0 +1,99 @@
+"""Positions as the commands show them, and what a new position does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from rich.markup import escape
+from rich.table import Table
+
+from consumer.cli.support import console, number, plain
+from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
+from tidemark.foundation.wording import count_text, duration_text
+
+
+class Row(Struct, frozen=True):
+    """A partition as shown."""
+
+    partition: str
+    checkpoint: Checkpoint | None = None
+    unreadable: str | None = None
+    lag: int | None = None
+    """Events that are not settled; None if the hub or the checkpoint cannot be read."""
+
+
+class Effect(Struct, frozen=True):
+    """What a new position does: how many events are skipped, and how many that were settled are written again."""
+
+    skipped: int
+    again: int
+
+    def __str__(self) -> str:
+        parts = {"skipped": self.skipped, "written again": self.again}
+        told = [f"{count_text(count, 'event')} {what}" for what, count in parts.items() if count]
+        return ", ".join(told) or "nothing is skipped or written again"
+
+
+def effect_of(stored: Checkpoint | str | None, target: Checkpoint, state: PartitionState) -> Effect:
+    """By sequence numbers, of what the hub still has; numbers that were never assigned are counted, too. Pure."""
+    before = stored if isinstance(stored, Checkpoint) else Checkpoint(target.partition, NOTHING_SETTLED, "")
+    first = state.last_sequence_number + 1 if state.empty else max(0, state.begin_sequence_number)
+    gone, mark, new = first - 1, before.sequence_number, target.sequence_number
+    settled = [(first, mark), *before.beyond]
+
+    def count(low: int, high: int) -> int:
+        return max(0, high - max(low, first) + 1)
+
+    beyond = sum(count(low, min(high, new)) for low, high in before.beyond)
+    skipped = max(0, new - max(mark, gone)) - beyond if new > mark else 0
+    again = sum(count(max(low, new + 1), high) for low, high in settled)
+    kept = sum(count(max(low, new + 1), high) for low, high in target.beyond)
+    return Effect(max(0, skipped), max(0, again - kept))
+
+
+def row_of(partition: str, stored: Checkpoint | str | None, state: PartitionState | None) -> Row:
+    if isinstance(stored, str):
+        return Row(partition, unreadable=stored)
+    if state is None:
+        return Row(partition, stored)
+    mark = stored.sequence_number if stored else NOTHING_SETTLED
+    gone = max(mark, state.last_sequence_number if state.empty else state.begin_sequence_number - 1)
+    beyond = sum(max(0, last - max(first, gone + 1) + 1) for first, last in (stored.beyond if stored else ()))
+    return Row(partition, stored, lag=max(0, state.last_sequence_number - gone - beyond))
+
+
+def print_rows(rows: Sequence[Row], now: float) -> None:
+    table = Table("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
+    for row in rows:
+        checkpoint = row.checkpoint
+        if checkpoint is None:
+            table.add_row(row.partition, position_of(row), "", "", "", "", "", number(row.lag))
+            continue
+        beyond = sum(last - first + 1 for first, last in checkpoint.beyond)
+        age = duration_text(max(0.0, now - checkpoint.saved_at)) if checkpoint.saved_at else "?"
+        runs = f"{beyond:,} in {len(checkpoint.beyond):,}" if beyond else "0"
+        cells = map(plain, (position_of(row), checkpoint.offset, runs, checkpoint.owner))
+        table.add_row(row.partition, *cells, str(checkpoint.epoch), age, number(row.lag))
+    console.print(table)
+    for row in rows:
+        for seek in row.checkpoint.origin.seeks if row.checkpoint else ():
+            before = "none" if seek.before is None else str(seek.before)
+            at = datetime.fromtimestamp(seek.at, UTC).isoformat(timespec="seconds")
+            told = f"partition {plain(row.partition)}: set from {before} to {seek.after} by {plain(seek.by)} at {at}"
+            console.print(told, soft_wrap=True)
+        if row.unreadable:
+            problem = f"[red]partition {escape(row.partition)}:[/] {plain(row.unreadable)}"
+            console.print(problem, soft_wrap=True)
+
+
+def position_of(row: Row) -> str:
+    if row.unreadable:
+        return "unreadable"
+    return position_text(row.checkpoint) if row.checkpoint else "none"
+
+
+def position_text(checkpoint: Checkpoint) -> str:
+    settled = checkpoint.sequence_number
+    return "the beginning" if settled == NOTHING_SETTLED else str(settled)
