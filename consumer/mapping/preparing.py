@@ -21,6 +21,10 @@ MapDocuments = Callable[[Event, Sequence[Any]], Mapped]
 """Makes writes of the documents of an event. Computes only."""
 
 
+RECORD_BYTES = 1024
+"""Bytes that a record takes besides its payload, about: as an object in the pipeline, with its work."""
+
+
 class Preparation:
     """Without a decoder a body is read as a JSON object. With neither decoder nor mapping the sink reads the body itself."""
 
@@ -51,6 +55,22 @@ class Preparation:
             except Exception as error:  # see above
                 records.append(rejected(event, _unexpected(error)))
         return records
+
+    def records_within(self, events: Sequence[Event], size: int) -> tuple[list[Record], int]:
+        """The records of the first events until they have `size` bytes and more, and the number of these events.
+
+        What a decoder unpacks, and what one event becomes, may be a thousand times what was received.
+        """
+        if self._is_plain:
+            return self.records(events), len(events)
+        records: list[Record] = []
+        taken = made = 0
+        while taken < len(events) and made < size:
+            of_event = self.records(events[taken : taken + 1])
+            made += sum(len(record.payload) + RECORD_BYTES for record in of_event)
+            records += of_event
+            taken += 1
+        return records, taken
 
     def _records_of(self, event: Event) -> list[Record]:
         mapped = self._map(event)

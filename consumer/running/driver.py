@@ -160,9 +160,9 @@ class Driver:
             turn = events[start:end]
             if not await self._ready(partition, epoch, turn):
                 return
-            records = self._preparation.records(turn)
+            records, taken = self._preparation.records_within(turn, PREPARED_BYTES)
             self._feed(effects.EventsReceived(partition, epoch, records, last_enqueued))
-            start = end
+            start += taken
             await asyncio.sleep(0)
 
     async def _ready(self, partition: str, epoch: int, events: Sequence[Event]) -> bool:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from consumer.mapping.preparing import Preparation
+from consumer.mapping.preparing import RECORD_BYTES, Preparation
 from consumer.mapping.transforms import ELEMENT_BITS, mapping_of
 from consumer.model import Dropped, Event, Operation, PatchStep, Record, Rejection, Write
 from tidemark import consuming
@@ -71,6 +71,22 @@ def shown(records):
 )
 def test_an_event_becomes_these_records(decoder, mapping, expected):
     assert shown(Preparation(prepare, decoder=decoder, mapping=mapping).records([EVENT])) == expected
+
+
+@pytest.mark.parametrize(
+    ("documents", "size", "taken"),
+    [
+        (range(10, 1010), 1, 1),  # an event is never cut
+        (range(10, 1010), 3 * 1000 * RECORD_BYTES, 3),
+        ([10], 1 << 30, 20),
+    ],
+)
+def test_records_are_made_of_so_many_events_as_fit(documents, size, taken):
+    preparation = Preparation(prepare, decoder=Decoder(list(documents)))
+
+    records, events = preparation.records_within([EVENT] * 20, size)
+
+    assert (len(records), events) == (taken * len(documents), taken)
 
 
 HERE = {"id": "a"}  # what the body of EVENT is

@@ -361,6 +361,32 @@ async def test_the_loop_gets_a_turn_after_a_megabyte():
     await driver.aclose()
 
 
+async def test_the_loop_gets_a_turn_however_much_becomes_of_small_events():
+    class Exploding:
+        def decode(self, event):
+            return [{"id": f"{event.sequence_number}-{n}"} for n in range(1000)]
+
+        def missing(self, events):
+            return ()
+
+    sink = Sink()
+    driver = await claimed(sink)
+    driver._preparation = Preparation(sink.prepare, decoder=Exploding())
+    turns = []
+
+    async def other():
+        while True:
+            turns.append(len(sink.prepared))
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(other())
+    await driver.receive("0", 1, events(*range(20)))
+    watching.cancel()
+
+    assert max(b - a for a, b in itertools.pairwise(turns)) <= 2000
+    await driver.aclose()
+
+
 async def test_closing_cancels_what_is_on_its_way_and_settles_nothing():
     sink, checkpoints = Sink(), Checkpoints()
     driver = await claimed(sink, checkpoints)
