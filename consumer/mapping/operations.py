@@ -175,6 +175,9 @@ class WriteOptions(Struct, frozen=True):
         return self.operation if found is None else found
 
     def deletes_by_empty_body(self, write: Write) -> bool:
+        """Whether a write without a document is a delete of its key, instead of what stands in the body."""
+        if write.event.body:  # a route may take a body such as null for an empty one
+            return write.operation is Operation.DELETE
         return self.empty == "delete" or Operation.DELETE in {write.operation, self.operation}
 
     @property

@@ -3,10 +3,14 @@
 import copy
 
 import pytest
+from msgspec import structs
 
+from consumer.mapping.documents import DocumentMapper, MappingOptions
+from consumer.mapping.operations import write_options
 from consumer.mapping.steps.routes import ROUTE_BITS, Mapper, RouteOptions, read_route
 from consumer.mapping.steps.table import read_steps
 from consumer.model import Dropped, Event, Operation, PatchStep, Rejection, Write
+from consumer.options import WritingTexts
 from tidemark.foundation.settings_reader import parse_params
 
 EVENT = Event("0", 7, "70", 5.0, b"{}", partition_key="k", properties={"op": "d", "id": "p"})
@@ -102,6 +106,24 @@ def test_an_unwrapped_null_is_a_tombstone():
     )
 
     assert results == [write(None, operation=Operation.DELETE, id="k")]
+
+
+@pytest.mark.parametrize("texts", [{"empty": "delete"}, {"operation": "delete"}])
+def test_a_body_that_is_there_is_read_though_an_empty_one_would_be_a_delete(texts):
+    event = structs.replace(EVENT, body=b'{"id": "of-the-body"}')
+    options = MappingOptions("h", writing=write_options(WritingTexts(**texts)))
+    record = DocumentMapper(options).prepare(Write(event))
+
+    assert (record.rejection, record.partition_key) == (None, '["of-the-body"]')
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b'{"payload": null}'])
+def test_a_tombstone_is_a_delete_at_cosmos_db_whatever_stands_for_nothing_in_its_body(body):
+    event = structs.replace(EVENT, body=body)
+    [tombstone] = mapper([{"to": "a", "delete_when_empty": True}])(event, [None])
+    record = DocumentMapper(MappingOptions("h")).prepare(tombstone)
+
+    assert (record.rejection, record.operation, record.partition_key) == (None, Operation.DELETE, '["k"]')
 
 
 @pytest.mark.parametrize(
