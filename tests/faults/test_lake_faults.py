@@ -10,11 +10,17 @@ from azure.core.exceptions import ServiceResponseError
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 
 from consumer.errors import FencedError
-from consumer.model import Write
+from consumer.mapping.documents import MappingOptions
+from consumer.mapping.preparing import Preparation
+from consumer.model import DeadLetter, Rejection, Write
+from consumer.running.replaying import Replay
 from consumer.sinks.lake import delta
 from consumer.sinks.lake.columns import parse_schema
+from consumer.sinks.routed import RoutedSink
 from tests.support.consumer.lake import COLUMNS, DeltaTarget, ParquetTarget
+from tests.support.consumer.memory_sink import MemorySink
 from tests.support.consumer.sinks import built
+from tests.support.consumer.sql import World
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.testing import event, write
 from tidemark.testing.sink_target import tried
@@ -280,3 +286,39 @@ async def test_a_dead_letter_behind_the_mark_is_written_once_however_often_it_is
     await write(sink, events(6, 7))
 
     await expect(target, range(8))
+
+
+@pytest.mark.parametrize("bad", [False, True])
+async def test_a_dead_letter_is_replayed_into_each_of_several_sinks(table, tmp_path, bad):
+    url = f"sqlite:///{tmp_path}/kept.db"
+    async with World(url) as world:
+        await world.run("CREATE TABLE kept (id TEXT PRIMARY KEY, dest TEXT)")
+        columns = {"id": "$.id", "dest": "$.dest"}
+        sql = {"table": "kept", "columns": columns, "key": ["id"]}
+        routed = RoutedSink(
+            {
+                "rows": table.sink(),
+                "sql": built("sql", {"CONSUMER_SQL_URL": url}, alone=False, **sql),
+                "kept": MemorySink(MappingOptions("flights")),
+            }
+        )
+        routes = await routed.open()
+        found = event(2, {"id": "f2", "dest": 5 if bad else "LGA", "number": 2})
+
+        def mapping(event, documents):
+            return [
+                Write(event, dict(documents[0]), index=n, sink=name)
+                for n, name in enumerate(("rows", "sql", "kept"))
+            ]
+
+        replay = Replay(routed, routes, Preparation(routed.prepare, mapping=mapping))
+        letter = DeadLetter("flights", "$Default", found, Rejection("x", "y"), 1, 0.0)
+        for _ in range(2):
+            [result] = await replay.write([letter], deadline=asyncio.get_running_loop().time() + 30)
+        kept = await world.run("SELECT id, dest FROM kept")
+        await routed.aclose()
+
+    assert result.outcome == ("reject" if bad else "written")
+    assert kept == ([] if bad else [("f2", "LGA")])
+    assert len(routed._sinks["kept"].documents) == (not bad)
+    await expect(table, [] if bad else [2])

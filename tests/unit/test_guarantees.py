@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-NAMED = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", PAGE))
+NAMED = set(re.findall(r"`((?:tests|tidemark/testing)/[\w/]+\.py)::(test_\w+)`", PAGE))
 
 
 def names_in(path):

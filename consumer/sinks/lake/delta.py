@@ -44,17 +44,19 @@ class DeltaSink(AppendingSink):
         storage: dict[str, str],
         stream: Stream,
         *,
+        name: str,
         batches: BatchLimits,
         columns: pa.Schema | None = None,
         sources: dict[str, str] | None = None,
         partition_by: Sequence[str] = (),
         create: bool = False,
     ) -> None:
-        """`columns` are those that are written, and those of a table that is created. None: all columns of the table."""
+        """`name` is that of the sink, which its marks have. `columns` are those that are written, and those of a table that is created. None: all columns of the table."""
         super().__init__(batches)
         self._uri = uri
         self._storage = storage
         self._stream = stream
+        self._name = name
         self._columns = columns
         self._sources = sources or {}
         self._partition_by = list(partition_by)
@@ -135,10 +137,10 @@ class DeltaSink(AppendingSink):
         return prepare_row(self._mapper, write)
 
     async def load(self, claim: Claim) -> DeltaLog:
-        return await self._load(identity_of(self._stream, claim))
+        return await self._load(identity_of(self._stream, self._name, claim))
 
     async def load_event(self, event: Event) -> DeltaLog:
-        return await self._load(identity_of_event(self._stream, event))
+        return await self._load(identity_of_event(self._stream, self._name, event))
 
     async def _load(self, application: str) -> DeltaLog:
         assert self._mapper is not None, "the sink is not open"
@@ -219,6 +221,7 @@ def _build(options: DeltaOptions, context: SinkContext) -> DeltaSink:
         options.uri,
         storage_options(options.uri, context.settings, options.connection),
         context.stream,
+        name=context.name,
         batches=batches_of(options.commit_every, options.commit_rows),
         columns=parse_schema(options.columns) if options.columns else None,
         sources=options.sources,

@@ -5,8 +5,8 @@ last event of the one before, and it is created only if there is none of that na
 attempts, one gets the next manifest and the other is refused. Its file is garbage that no manifest names.
 
     <folder>/data/flights-0-1200-1420-3f6c….parquet
-    <folder>/_manifests/<namespace>/<hub>/<consumer group>/<partition>/00000000000000001200.json
-    <folder>/_manifests/<namespace>/<hub>/<consumer group>/<partition>/last.json
+    <folder>/_manifests/<namespace>/<hub>/<consumer group>/<sink>/<partition>/00000000000000001200.json
+    <folder>/_manifests/<namespace>/<hub>/<consumer group>/<sink>/<partition>/last.json
 
 `last.json` says where the chain ended lately, so that nobody has to follow all of it. It may lag behind.
 """
@@ -69,6 +69,7 @@ class ParquetSink(AppendingSink):
         stream: Stream,
         mapper: RowMapper,
         *,
+        name: str,
         batches: BatchLimits,
         create: bool = False,
     ) -> None:
@@ -76,6 +77,7 @@ class ParquetSink(AppendingSink):
         self._container = container
         self._folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
         self._stream = stream
+        self._name = name
         self._mapper = mapper
         self._create = create
 
@@ -99,10 +101,10 @@ class ParquetSink(AppendingSink):
         return prepare_row(self._mapper, write)
 
     async def load(self, claim: Claim) -> ParquetLog:
-        return await self._load(identity_of(self._stream, claim))
+        return await self._load(identity_of(self._stream, self._name, claim))
 
     async def load_event(self, event: Event) -> ParquetLog:
-        return await self._load(identity_of_event(self._stream, event))
+        return await self._load(identity_of_event(self._stream, self._name, event))
 
     async def _load(self, identity: str) -> ParquetLog:
         found = ParquetLog(self._container, self._folder, identity, self._mapper)
@@ -121,7 +123,8 @@ class ParquetLog:
         self._container = container
         self._folder = folder
         self._chain = f"{folder}_manifests/{identity}"
-        self._name = "-".join(identity.split("/")[1::2])
+        _, hub, _, _, place, *_ = identity.split("/")
+        self._name = f"{hub}-{place}"
         self._mapper = mapper
         self.mark = NOTHING_SETTLED
 
@@ -189,6 +192,7 @@ def _build(options: ParquetOptions, context: SinkContext) -> ParquetSink:
         options.folder,
         context.stream,
         RowMapper(parse_schema(options.columns), options.sources, context.stream.topic),
+        name=context.name,
         batches=batches_of(options.commit_every, options.commit_rows),
         create=options.create,
     )

@@ -26,16 +26,16 @@ def prepare_row(mapper: RowMapper, write: Write) -> Record:
     return Record(event, key, payload=row, operation=write.operation)
 
 
-def identity_of(stream: Stream, claim: Claim) -> str:
-    """Names a partition for one consumer group: what a mark belongs to. A hub that was created anew has marks of its own."""
+def identity_of(stream: Stream, sink: str, claim: Claim) -> str:
+    """Names a partition for one sink of one consumer group: what a mark belongs to. A hub that was created anew has marks of its own."""
     incarnation = claim.origin.incarnation
-    return _identity(stream, f"{claim.partition}@{incarnation}" if incarnation else claim.partition)
+    return _identity(stream, sink, f"{claim.partition}@{incarnation}" if incarnation else claim.partition)
 
 
-def identity_of_event(stream: Stream, event: Event) -> str:
+def identity_of_event(stream: Stream, sink: str, event: Event) -> str:
     """Names one event that is written again, apart from its partition."""
-    return f"{_identity(stream, event.place)}/again-{event.sequence_number}"
+    return f"{_identity(stream, sink, event.place)}/again-{event.sequence_number}"
 
 
-def _identity(stream: Stream, place: str) -> str:
-    return f"{stream.topic}/{stream.consumer_group.lower()}/{place}"
+def _identity(stream: Stream, sink: str, place: str) -> str:
+    return f"{stream.topic}/{stream.consumer_group.lower()}/{sink}/{place}"
