@@ -69,7 +69,7 @@ function instancesTable(view) {
   const heads = [["instance", ""], ["state", ""], ["reported", "num"], ["records/s", "num"], ["limit", "num"], ["429", "num"], ["RU/record", "num"], ["backlog", "num"], ["partitions", "num"]];
   const rows = shown.map((one) => h("tr", { className: isLive(one) ? null : "gone" },
     h("th", { scope: "row" }, one.instance),
-    h("td", {}, chip(one.state, STATE_TONES[one.state])),
+    h("td", {}, chip(one.state, STATE_TONES[one.state], one.problem || null)),
     h("td", { className: "num", title: utcText(one.at) }, `${durationText(one.age)} ago`),
     presentOf(one).map((text) => h("td", { className: "num" }, text))));
   const rest = gone.length - GONE_SHOWN;
