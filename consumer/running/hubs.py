@@ -81,8 +81,8 @@ class Hubs:
     async def run(self, stop: asyncio.Event) -> Totals:
         """Consumes until `stop`, with one deadline for all hubs, and returns what all of them did.
 
-        Raises the error of the first hub that ended if all of them have ended before `stop`, and of a hub that could not
-        stop in order.
+        When all hubs have ended before `stop`, raises the error of the first one that has one; after it, of a hub that could
+        not stop in order.
         """
         for doubt in self._doubts:
             log.warning("%s", doubt)
@@ -98,7 +98,7 @@ class Hubs:
             await asyncio.gather(*tasks, watching, return_exceptions=True)
         failed = [error for error in errors if error is not None]
         late = [error for error in failed if isinstance(error, ShutdownError)]
-        if failed and (late or len(failed) == len(errors) or not self._restarts):
+        if failed and (late or len(failed) == len(errors) or not self._restarts or not stop.is_set()):
             raise (late or failed)[0]
         return self._totals
 

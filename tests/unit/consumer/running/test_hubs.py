@@ -37,6 +37,8 @@ class Process:
                 await stop.wait()
         except TimeoutError:
             LOG.described.append(self.describe_failure(outcome))
+            if outcome is None:  # it came to the end that it was given (CONSUMER_UNTIL)
+                return self.statistics
             raise outcome from None
         if isinstance(outcome, ShutdownError):
             raise outcome
@@ -116,6 +118,13 @@ def test_a_stop_that_was_not_in_order_and_the_error_of_an_only_hub_are_the_proce
     outcome, _, _, _ = consume(scripts)
 
     assert outcome.exit_status == status
+
+
+def test_a_job_whose_hubs_come_to_their_end_has_the_error_of_the_one_that_did_not():
+    outcome, ended, _, _ = consume({"a": [(5.0, PositionError("bad"))], "b": [(9.0, None)]})
+    totals, _, _, _ = consume({"a": [(5.0, None)], "b": [(9.0, None)]})
+
+    assert (ended, outcome.exit_status, totals.written) == (9.0, 3, 2)
 
 
 def test_a_stop_ends_a_pause_at_once():
