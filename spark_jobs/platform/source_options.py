@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from consumer.config import ConsumerConfig, SinkKind, read_config
+from consumer.formats import JsonOptions
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.secrets.known import hide_settings
 
@@ -76,6 +77,12 @@ def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
         config = read_config(settings)
     if config.sink is not SinkKind.COSMOS:
         raise InputError(f"CONSUMER_SINK is {config.sink}; {job} Cosmos DB: cosmos")
+    if config.decode != JsonOptions():
+        # Captured files lack the content type, and a task asks no registry: every event would count as rejected.
+        raise InputError(
+            f"CONSUMER_DECODER is {config.decoder}, or an option of it is set; the Spark jobs read bodies as JSON only: leave the"
+            " settings of decoding unset"
+        )
     return config
 
 

@@ -39,6 +39,10 @@ def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
     [
         ({"EVENTHUB_NAME": ""}, "EVENTHUB_NAME is not set"),
         (
+            {"CONSUMER_SCHEMA_REGISTRY": "SchemaRegistry"},
+            "CONSUMER_DECODER is auto, or .* leave the settings of decoding unset",
+        ),
+        (
             {"CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": "sqlite://"},
             "CONSUMER_SINK is sql; a backfill writes to Cosmos",
         ),
