@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from consumer.model import Operation, Outcome, Record, WriteResult
+from consumer.model import Operation, Outcome, Record, Rejection, WriteResult
 from consumer.sinks.cosmos.answers import after_conflict, result_of
 from consumer.versions import (
     DELETED,
@@ -160,7 +160,7 @@ def _when_missing(record: Record, result: WriteResult, rules: Rules, etag: str =
         case "ignore":
             return _written(result, ABSENT)
         case "reject":
-            return WriteResult(Outcome.REJECT, _NOT_FOUND, "missing: there is no document of that id")
+            return _rejected(result, "missing", f"there is no document of that id to {record.operation}")
         case _:
             created = record.operation is Operation.PATCH
             return Step("Replace" if etag else "Create", etag, created=created)
@@ -204,7 +204,7 @@ def _compared(
         return _written(result, EXISTS)
     is_after = _is_after(stamp, stored)
     if isinstance(is_after, str):
-        return WriteResult(Outcome.REJECT, result.status, f"version: {is_after}")
+        return _rejected(result, "version", is_after)
     patched, own = last_patch(document, stamp.of), mark_value(stamp.n, stamp.i)
     if patched == own:
         return _written(result, EXISTS)
@@ -232,13 +232,20 @@ def _written(result: WriteResult, reason: str) -> WriteResult:
     return WriteResult(Outcome.WRITTEN, result.status, reason)
 
 
+def _rejected(result: WriteResult, reason: str, detail: str) -> WriteResult:
+    return WriteResult(
+        Outcome.REJECT, result.status, f"{reason}: {detail}", rejection=Rejection(reason, detail)
+    )
+
+
 def unknown(record: Record, result: WriteResult) -> WriteResult:
     """The result where it is unknown whether the service did anything: a retry, unless sending again could do it twice."""
     if result.outcome is not Outcome.RETRY or record.change is None or record.change.is_repeatable:
         return result
     if result.status and result.status != 408 and result.status < 500:
         return result
-    reason = f"unknown_outcome: it is unknown whether the patch took place ({result.reason})"
-    return structs.replace(
-        result, outcome=Outcome.REJECT, reason=f"{reason}; it has no mark, so it is not sent again"
+    detail = (
+        f"it is unknown whether the patch took place ({result.reason}); without a mark it is not sent again"
     )
+    rejected = _rejected(result, "unknown_outcome", detail)
+    return structs.replace(rejected, request_units=result.request_units)
