@@ -20,6 +20,7 @@ from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
 from consumer.stores.dead_letter_document import to_document
+from consumer.versions import SUPERSEDED
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import TidemarkError
@@ -151,12 +152,13 @@ def replay(
 ) -> None:
     """Maps and writes dead letters again, by the present settings, and deletes those that were written.
 
-    An event replayed late overwrites what later events made of the same document. Exit status 1 when dead letters
-    remain.
+    An event replayed late overwrites what later events made of the same document, except under the version guard
+    (COSMOS_GUARD, CONSUMER_SQL_GUARD). Exit status 1 when dead letters remain.
     """
     selection = _selection(ids, partition, reason, None, all_=all_)
     support.ask(
-        "Write these events again? They overwrite what later events made of the same documents.", yes=yes
+        "Write these events again? Without a version guard they overwrite what later events made of the same documents.",
+        yes=yes,
     )
 
     async def work(store: DeadLetterStore) -> list[tuple[DeadLetter, str]]:
@@ -245,13 +247,14 @@ async def _replay(
     )
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("replaying", total=None, counts="")
-        written = 0
+        written = superseded = 0
         async for dead_letters in selection.chunks(store):
             results = await replayer.write(dead_letters, deadline=support.soon(DEADLINE))
             done = []
             for dead_letter, result in zip(dead_letters, results, strict=True):
                 if result.outcome is Outcome.WRITTEN:
                     done.append(dead_letter.id)
+                    superseded += result.reason == SUPERSEDED
                 else:
                     remain.append((dead_letter, result.reason or f"{result.outcome} {result.status}"))
             await store.delete(done)
@@ -259,5 +262,9 @@ async def _replay(
             counts = f"{written:,} written, {len(remain):,} remain"
             progress.update(bar, advance=len(dead_letters), counts=counts)
         progress.update(bar, total=written + len(remain), completed=written + len(remain))
-    console.print(f"[green]written[/] {written:,}")
+    console.print(f"[green]written[/] {written - superseded:,}")
+    if superseded:
+        console.print(
+            f"[yellow]superseded[/] {superseded:,}: a later event has changed the document, so nothing was written"
+        )
     return remain

@@ -23,8 +23,10 @@ from consumer.definition.loading import load_definition
 from consumer.definition.model import Definition, HubDefinition
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
 from consumer.formats import DecoderName, registry_of
+from consumer.options import WritingTexts
 from consumer.running.assembly import Parts
 from consumer.running.hubs import longest_slice
+from consumer.sinks.cosmos.client import ContainerDefinition
 from consumer.telemetry.rate_orders import TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
 from tidemark.foundation.app_settings import STORAGE
@@ -144,7 +146,8 @@ def _containers(hub: HubDefinition) -> Iterator[ConsumerConfig]:
     for sink in hub.sinks:
         if sink.type == SinkKind.COSMOS:
             where = {name: getattr(sink.options, name) for name in ("connection", "database", "container")}
-            yield structs.replace(hub.config, **{f"cosmos_{name}": value for name, value in where.items()})
+            named = {f"cosmos_{name}": value for name, value in where.items()}
+            yield structs.replace(hub.config, writing=sink.options, **named)
 
 
 def _receives(settings: Settings, config: ConsumerConfig) -> Check:
@@ -193,9 +196,29 @@ def _cosmos(settings: Settings, config: ConsumerConfig, name: str, container: st
         if absent and (name == "write" or not by_key):
             remedy = f"create {place}, which no identity may, or correct the app settings"
             return [failed(name, subject, "is not there", remedy)]
-        return [storage(subject, absent=absent, check=name)]
+        findings = [storage(subject, absent=absent, check=name)]
+        return (
+            [*findings, *_as_written(subject, trial.found, config.writing)] if name == "write" else findings
+        )
 
     return Check(name, subject, Needs(_DOCUMENTS, place), call)
+
+
+def _as_written(subject: str, found: ContainerDefinition | None, texts: WritingTexts) -> Iterator[Finding]:
+    """What the container's definition means for how it is written to."""
+    if found is None:
+        return
+    if found.version == 1 and found.kind == "Hash":
+        remedy = "nothing if keys are texts of up to 100 bytes; else a new container (hash version 2) takes all keys in bulk"
+        problem = (
+            "partition key hash version 1: 0, null, negative, large and long keys are written one by one"
+        )
+        yield warning("write", subject, problem, remedy)
+    on = "set the container's defaultTtl to -1 (on, without a default)"
+    if texts.ttl and found.default_ttl is None:
+        yield failed("write", subject, f"no defaultTtl, and COSMOS_TTL is {texts.ttl}", on)
+    elif texts.guard != "none" and texts.tombstone != "off" and found.default_ttl is None:
+        yield warning("write", subject, "no defaultTtl: tombstones of deleted documents stay for ever", on)
 
 
 def _sql(settings: Settings, config: ConsumerConfig) -> Check:

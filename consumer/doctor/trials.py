@@ -18,7 +18,7 @@ from consumer.config import ConsumerConfig
 from consumer.model import PartitionState
 from consumer.receiving.hub import Hub
 from consumer.receiving.link import Link, LinkLostError, LinkOptions
-from consumer.sinks.cosmos.client import CosmosContainer
+from consumer.sinks.cosmos.client import ContainerDefinition, CosmosContainer
 from tidemark.foundation.azure.connections import Settings
 from tidemark.foundation.azure.trials import NOTHING
 from tidemark.foundation.checkup import TriedError, Trouble
@@ -110,11 +110,14 @@ def _hub_errors() -> Iterator[None]:
 class CosmosTrial(CosmosContainer):
     """A container, tested for the right to delete documents, which in Cosmos DB comes with the right to write them."""
 
+    found: ContainerDefinition | None = None
+    """The container, once `absent` has found it."""
+
     async def absent(self) -> bool:
         """Whether there is no such container. Raises SettingsError, UnavailableError, AzureError."""
         try:
             try:
-                definition = await self.open()
+                definition = self.found = await self.open()
             except SettingsError as error:
                 if isinstance(error.__cause__, CosmosResourceNotFoundError):
                     return True

@@ -152,6 +152,35 @@ def test_a_container_that_is_not_there(stack):
     assert "create container 'nowhere'" in told.remedy
 
 
+@pytest.mark.parametrize(
+    ("container", "settings", "verdict", "said"),
+    [
+        ({"version": 1}, {}, Verdict.WARNING, "hash version 1"),
+        ({"version": 2}, {"COSMOS_TTL": "30d"}, Verdict.FAILED, "no defaultTtl, and COSMOS_TTL is 30d"),
+        ({"version": 2}, {"COSMOS_GUARD": "number"}, Verdict.WARNING, "tombstones"),
+    ],
+)
+def test_what_a_container_is_bad_at_is_said_before_anything_is_written(
+    stack, container, settings, verdict, said
+):
+    name = f"c{container['version']}{len(settings)}{said[:2]}".replace(" ", "")
+    stack.call(lambda: stack.server.cosmos.create_container("flights", name, "/dest", **container))
+    found = examined(stack, COSMOS_CONTAINER=name, **settings)
+    (told,) = (each for each in found.values() if each.verdict is not Verdict.OK)
+
+    assert (told.check, told.verdict) == ("write", verdict)
+    assert said in told.found
+    assert told.remedy
+
+
+def test_a_container_with_a_default_time_to_live_and_three_levels_is_in_order(stack):
+    cosmos = stack.server.cosmos
+    stack.call(lambda: cosmos.create_container("flights", "deep", ["/a", "/b", "/c"], default_ttl=-1))
+    found = examined(stack, COSMOS_CONTAINER="deep", COSMOS_TTL="30d", COSMOS_GUARD="number")
+
+    assert [each.line for each in found.values() if each.verdict is not Verdict.OK] == []
+
+
 STORES = (
     ("checkpoints", "container eventhub-checkpoints", "Storage Blob Data Contributor"),
     ("dead letters", "container dead-letters", "Storage Blob Data Contributor"),

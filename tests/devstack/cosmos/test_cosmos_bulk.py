@@ -1,5 +1,6 @@
 """Non-atomic bulk: by requests as the .NET and JavaScript SDKs make them, and by the JavaScript SDK itself."""
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from devstack.cosmos import CosmosServer
 from devstack.cosmos.batches import MAX_REQUEST
 from devstack.servers.faults import Fault
 from tests.support.servers.threaded import running_in_thread
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.wire
 
@@ -255,3 +257,52 @@ def test_the_javascript_sdk_writes_in_bulk_too():
     }
     assert stored == 502
     assert statistics.requests["docs.bulk"] < 30
+
+
+async def test_what_the_state_of_a_document_refuses_is_charged_as_a_read_of_it(container, server):
+    stale, key = '"00000000-0000"', '["JFK"]'
+    await bulk(container, [upsert("a", text="x" * 2048)])
+    before = server.stats().operations
+    patch = {"operations": [{"op": "set", "path": "/n", "value": 1}], "condition": "FROM c WHERE c.n = 2"}
+    results = await bulk(
+        container,
+        [
+            {"operationType": "Create", "partitionKey": key, "resourceBody": {"id": "a", "origin": "JFK"}},
+            {**upsert("a"), "ifMatch": stale},
+            {"operationType": "Delete", "id": "a", "partitionKey": key, "ifMatch": stale},
+            {"operationType": "Patch", "id": "a", "partitionKey": key, "resourceBody": patch},
+            {"operationType": "Delete", "id": "b", "partitionKey": key},
+            {
+                "operationType": "Replace",
+                "id": "b",
+                "partitionKey": key,
+                "resourceBody": {"id": "b", "origin": "JFK"},
+            },
+        ],
+    )
+
+    assert [result["statusCode"] for result in results] == [409, 412, 412, 412, 404, 404]
+    charges = [result["requestCharge"] for result in results]
+    assert all(2.0 < charge < 2.2 for charge in charges[:4])
+    assert charges[4:] == [1.0, 1.0]
+    assert server.stats().operations == before  # nothing was carried out
+
+
+async def test_a_minimal_answer_has_the_etag_that_the_next_write_may_ask_for(container):
+    [created] = await bulk(container, [upsert("a")])
+    document = {"id": "a", "origin": "JFK", "n": 2}
+    replace = {"operationType": "Replace", "id": "a", "partitionKey": '["JFK"]', "resourceBody": document}
+    [replaced] = await bulk(container, [{**replace, "ifMatch": created["eTag"]}])
+    [refused] = await bulk(container, [{**replace, "ifMatch": created["eTag"]}])
+
+    assert "resourceBody" not in created
+    assert (replaced["statusCode"], refused["statusCode"]) == (200, 412)
+
+
+async def test_a_late_request_is_carried_out_although_its_client_is_gone(container, server):
+    server.inject(Fault("docs.bulk", "late", seconds=0.2))
+    sending = asyncio.create_task(bulk(container, [upsert("a")]))
+    await until(lambda: not server.faults.list(), what="the request is at the server")
+    sending.cancel()
+
+    await until(lambda: server.document_count("flights", "flights") == 1, what="it is carried out")

@@ -144,6 +144,8 @@ def test_only_queries_that_need_no_look_into_documents_are_answered_without(text
         ('{"op":"replace","path":"/l/0","value":9}', b'{"a":1,"l":[9,2]}'),
         ('{"op":"remove","path":"/a"}', b'{"l":[1,2]}'),
         ('{"op":"incr","path":"/a","value":5}', b'{"a":6,"l":[1,2]}'),
+        ('{"op":"incr","path":"/n","value":5}', b'{"a":1,"l":[1,2],"n":5}'),
+        ('{"op":"set","path":"/x~1y~0","value":5}', b'{"a":1,"l":[1,2],"x/y~":5}'),
         ('{"op":"move","from":"/a","path":"/b"}', b'{"l":[1,2],"b":1}'),
     ],
 )
@@ -158,6 +160,8 @@ def test_a_patch_changes_what_its_path_names(steps, expected):
         ('{"operations":[{"op":"incr","path":"/l","value":1}]}', 400),
         ('{"operations":[{"op":"jump","path":"/a"}]}', 400),
         ('{"operations":[]}', 400),
+        ('{"operations":[{"op":"set","path":"/id","value":1}]}', 400),
+        ('{"operations":[{"op":"set","path":"/_etag","value":1}]}', 400),
         ('{"condition":"from c where c.a = 2","operations":[{"op":"set","path":"/a","value":1}]}', 412),
     ],
 )
