@@ -37,8 +37,8 @@ class Stamp(Struct, frozen=True, gc=False, omit_defaults=True):
     """When Event Hubs stored the event, epoch seconds."""
     of: str
     """The source: namespace/hub/partition, with the hub's incarnation; '' if it is not known."""
-    i: int = 0
-    """Which of the event's documents."""
+    i: str = ""
+    """Which of the event's writes, as `order_in_event` gives it."""
     v: Version | None = None
     """The value of the version field, where that decides."""
 
@@ -106,9 +106,21 @@ def mark_of(source: str) -> str:
     return MARK + hashlib.sha256(source.encode()).hexdigest()[:12]
 
 
-def mark_value(number: int, index: int) -> str:
-    """A text that sorts as number and index do. Numbers in Cosmos DB are doubles, which are exact up to 2^53 only."""
-    return f"{number:019d}.{index:06d}"
+_ELEMENTS = (1 << 60) - 1
+_ROUTES = 10  # bits
+
+
+def order_in_event(index: int) -> str:
+    """A text that sorts in the order of an event's writes; '' for the first one. `index` is Write.index, which has the element in
+    its lower 60 bits, and above them which route into the sink it took; but each element takes all its routes before the
+    next element does. It is a text because numbers in Cosmos DB are doubles, exact up to 2^53.
+    """
+    return f"{(index & _ELEMENTS) << _ROUTES | index >> 60:018x}" if index else ""
+
+
+def mark_value(number: int, order: str) -> str:
+    """A text that sorts as sequence number and order in the event do."""
+    return f"{number:019d}.{order}"
 
 
 def stored_stamp(document: Mapping[str, Any], field: tuple[str, ...] | None) -> Stamp | None:
@@ -141,10 +153,10 @@ def last_patch(document: Mapping[str, Any], source: str) -> str:
 
 
 def _read_stamp(found: Mapping[str, Any]) -> Stamp | None:
-    number, at, of, index = found.get("n"), version_of(found.get("at")), found.get("of"), found.get("i", 0)
+    number, at, of, index = found.get("n"), version_of(found.get("at")), found.get("of"), found.get("i", "")
     if not isinstance(number, int) or at is None or isinstance(at, str):
         return None
-    if not isinstance(of, str) or not isinstance(index, int):
+    if not isinstance(of, str) or not isinstance(index, str):
         return None
     return Stamp(number, float(at), of, index, version_of(found.get("v")))
 

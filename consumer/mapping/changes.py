@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct
 from consumer.mapping.operations import WriteOptions, patch_steps
 from consumer.mapping.paths import Path, find, parse_path, put
 from consumer.model import Operation, PatchStep, Rejection, Write
-from consumer.versions import DELETED, VERSION, Change, Stamp, mark_of, mark_value
+from consumer.versions import DELETED, VERSION, Change, Stamp, mark_of, mark_value, order_in_event
 from tidemark.foundation.errors import SettingsError
 
 MOST_STEPS = 10
@@ -134,7 +134,7 @@ class Changes:
         if stamp is not None and stamp.v is not None:  # the version itself tells what was applied
             own[VERSION] = stamp
         elif self._options.patch_mark:
-            own[mark_of(source)] = mark_value(write.event.sequence_number, write.index)
+            own[mark_of(source)] = mark_value(write.event.sequence_number, order_in_event(write.index))
         return own
 
     def _bare(self, identity: str, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _is_after(stamp: Stamp, version_path: Path | None) -> str:
         before = f"(NOT IS_DEFINED({stored}.v) AND (NOT IS_DEFINED({field}) OR {field} < {value}))"
         return f"({before} OR {stored}.v < {value})"
     source, number, time = _text(stamp.of), stamp.n, _text(stamp.at)
-    index = f"(NOT IS_DEFINED({stored}.i) OR {stored}.i < {stamp.i})" if stamp.i else "false"
+    index = f"(NOT IS_DEFINED({stored}.i) OR {stored}.i < {_text(stamp.i)})" if stamp.i else "false"
     same = f"({stored}.n < {number} OR ({stored}.n = {number} AND {index}))"
     other = f"({stored}.at < {time} OR ({stored}.at = {time} AND {stored}.of < {source}))"
     return f"(NOT IS_DEFINED({stored}) OR ({stored}.of = {source} AND {same}) OR ({stored}.of != {source} AND {other}))"

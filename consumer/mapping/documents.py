@@ -38,7 +38,7 @@ from consumer.mapping.operations import WriteOptions, is_ttl
 from consumer.mapping.partition_hash import EffectiveKey, Scalar, order_key, partition_key_text
 from consumer.mapping.paths import Path, find, parse_path, put
 from consumer.model import Event, Operation, Record, Rejection, Write
-from consumer.versions import VERSION, Change, Stamp, version_of
+from consumer.versions import VERSION, Change, Stamp, order_in_event, version_of
 from tidemark.foundation.errors import SettingsError
 
 REASONS = {
@@ -248,7 +248,8 @@ class DocumentMapper:
                 return Rejection(
                     "version", f"'/{where}' is {kind_of(value)}; the version guard expects a number or a text"
                 )
-        return Stamp(event.sequence_number, event.enqueued_at, self._source(event), write.index, version)
+        order = order_in_event(write.index)
+        return Stamp(event.sequence_number, event.enqueued_at, self._source(event), order, version)
 
     def _ttl_of(self, write: Write, document: Mapping[str, Any]) -> int | Rejection | None:
         ttl: Any = self._ttl if write.ttl is None else write.ttl

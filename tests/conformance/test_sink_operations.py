@@ -126,10 +126,13 @@ STORIES = {
             *(write(PATCH, 7, patch=(increment("/total", 5),)),) * 3,
             write(PATCH, 8, patch=(increment("/total", 1),)),
             write(PATCH, 7, patch=(increment("/total", 5),)),
+            write(PATCH, 8, patch=(increment("/total", 1),), index=1 << 60),
             write(PATCH, 8, patch=(increment("/total", 1),), index=1),
+            write(PATCH, 8, patch=(increment("/total", 1),), index=(1 << 39) + (1 << 60)),
+            write(PATCH, 8, patch=(increment("/total", 1),), index=1 << 39),
         ],
         None,
-        {"a": {"total": 7}},
+        {"a": {"total": 9}},
     ),
     "increments of two partitions all count, whenever they were stored": (
         [
@@ -181,6 +184,17 @@ GUARDED = {
         [write(UPSERT, 5, n=1, index=1), write(UPSERT, 5, n=0)],
         [DONE, STALE],
         {"a": {"n": 1}},
+    ),
+    "of two routes of one event each element takes all before the next element": (
+        [
+            write(UPSERT, 5, n=1, index=3),
+            write(UPSERT, 5, n=2, index=3 + (1 << 60)),
+            write(UPSERT, 5, n=3, index=4),
+            write(UPSERT, 5, n=2, index=3 + (1 << 60)),
+            write(UPSERT, 5, n=4, index=(1 << 39) + (2 << 60)),
+        ],
+        [DONE, DONE, DONE, STALE, DONE],
+        {"a": {"n": 4}},
     ),
     "an older event does not bring a deleted document back": (
         [write(UPSERT, 5, n=5), write(DELETE, 6), write(UPSERT, 5, n=5), write(CREATE, 4), write(REPLACE, 9)],
