@@ -44,7 +44,9 @@ _STEP = 64
 GZIP, ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 """The first bytes of both. No text in UTF-8 begins so."""
 
-_ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd", "identity": "", "": ""}
+_ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+_NOT_READ = frozenset({"br", "compress", "deflate", "lz4", "snappy"})
+"""Content encodings that pack a body in another way. All others are no packing: devices of IoT Hub send `utf-8`."""
 
 
 class PackedError(ValueError):
@@ -72,9 +74,9 @@ def packing_of(event: Event, unpack: Unpack, shows_packing: Callable[[Event], bo
     if said:
         text = said.decode("latin-1") if isinstance(said, bytes) else str(said)
         encoding = text.strip().lower()
-        if encoding not in _ENCODINGS:
-            raise PackedError(f"the content encoding '{encoding[:40]}' is not read; accepted: gzip, zstd")
-        if encoding != "identity":
+        if encoding in _NOT_READ:
+            raise PackedError(f"the content encoding '{encoding}' is not read; accepted: gzip, zstd")
+        if encoding in _ENCODINGS:
             return _ENCODINGS[encoding]
     found = "gzip" if event.body.startswith(GZIP) else "zstd" if event.body.startswith(ZSTD) else ""
     return found if found and shows_packing(event) else ""

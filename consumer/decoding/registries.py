@@ -82,13 +82,15 @@ class AzureRegistry:
 
     async def _asked(self, call: Callable[[], Awaitable[Any]]) -> Definition | None:
         """None for a schema that does not exist."""
-        from azure.core.exceptions import AzureError, ResourceNotFoundError  # noqa: PLC0415 - see LazyClient
+        from azure.core.exceptions import ResourceNotFoundError  # noqa: PLC0415 - see LazyClient
 
         try:
             schema = await call()
         except ResourceNotFoundError:
             return None
-        except (AzureError, OSError, ValueError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # the SDK raises a TypeError for an answer without the service's headers
             raise UnavailableError(
                 f"the schema registry {self.namespace} ({self._prefix}): {describe_identity_error(error)}"
             ) from error

@@ -157,6 +157,14 @@ async def test_a_registry_that_does_not_answer_is_unavailable_and_the_schema_is_
     assert await decode(made, received) == [[DOCUMENT]]
 
 
+async def test_an_answer_that_is_none_of_the_registry_is_no_schema(server):
+    made = decoder(server, format="avro")
+    server.faults.add(Fault("registry.get", "error", status=200))
+
+    with pytest.raises(UnavailableError, match="the schema registry localhost"):
+        await decode(made, event(BODY, "avro/binary+" + "f" * 32))
+
+
 async def test_what_was_answered_is_kept_when_another_schema_is_not(server):
     schemas = [
         server.register("shop", f"Order{number}", TEXT.replace("Order", f"Order{number}"))

@@ -11,6 +11,7 @@ import fastavro
 import pytest
 import zstandard
 from google.protobuf import descriptor_pb2
+from msgspec import structs
 
 from consumer.decoding import bodies, registries, table
 from consumer.decoding.avro import avro_reader
@@ -19,7 +20,10 @@ from consumer.decoding.schemas import ASK_AGAIN, Schemas
 from consumer.decoding.table import DECODERS, DecoderContext, build_decoder
 from consumer.formats import OPTIONS, AutoOptions, DecoderName, Integers
 from consumer.mapping.documents import REASONS as JSON_REASONS
-from consumer.model import Rejection
+from consumer.mapping.documents import DocumentMapper, MappingOptions
+from consumer.mapping.operations import WriteOptions
+from consumer.mapping.preparing import Preparation
+from consumer.model import Operation, Rejection
 from tests.support.consumer.decoding import (
     ID,
     ORDER,
@@ -110,6 +114,8 @@ RECOGNISED = [
     ("gzip by property", event(gzip.compress(BODY), AVRO, **{"content-encoding": b"gzip"}), [DOCUMENT]),
     ("zstd by encoding", event(zstandard.compress(BODY), AVRO, encoding="zstd"), [DOCUMENT]),
     ("identity", event(BODY, AVRO, encoding="identity"), [DOCUMENT]),
+    ("IoT Hub", event(b'{"a":1}', "application/json", encoding="utf-8"), [{"a": 1}]),
+    ("gzip that says utf-8", event(gzip.compress(b'{"a":1}'), encoding="utf-8"), [{"a": 1}]),
 ]
 
 
@@ -708,6 +714,17 @@ def test_tombstones_reach_the_sink_and_what_could_not_be_received_is_rejected_in
     if name is not DecoderName.RAW:
         packed = event(gzip.compress(b""), "text/csv", encoding="gzip")
         assert reason(decode(made, packed)) in {"empty", "avro", "content_type", "cloudevent"}
+
+
+def test_an_empty_body_deletes_its_document_whatever_the_format_if_the_sink_is_told_so():
+    tombstone = structs.replace(event(b"", AVRO), partition_key="a")
+    for empty, expected in [("delete", (Operation.DELETE, None)), ("reject", (Operation.UPSERT, "empty"))]:
+        mapper = DocumentMapper(MappingOptions("hub", writing=WriteOptions(empty=empty)), ("/id",))
+        preparation = Preparation(mapper.prepare, decoder=decoder("avro", MemoryRegistry()))
+
+        assert not preparation.decoder.missing([tombstone])
+        [record] = preparation.records([tombstone])
+        assert (record.operation, record.rejection and record.rejection.reason) == expected
 
 
 # -- options
