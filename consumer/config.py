@@ -29,6 +29,7 @@ from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import shorten
 from tidemark.foundation.settings_reader import read_log_level
+from tidemark.foundation.tracing.names import Mode
 
 FILE = "CONSUMER_FILE"
 """The setting that names the consumer's file; see consumer/definition."""
@@ -106,8 +107,8 @@ class ConsumerConfig(Struct, frozen=True):
     lease_interval: Annotated[float, "CONSUMER_LEASE_INTERVAL"] = 10.0
     lease_expiry: Annotated[float, "CONSUMER_LEASE_EXPIRY"] = 30.0
     shutdown: Annotated[float, "CONSUMER_SHUTDOWN"] = 25.0
-    give_up_after: float | None = None
-    """Seconds; None means never."""
+    tracing: Annotated[Mode, "TIDEMARK_TRACING"] = Mode.OFF
+    give_up_after: float | None = None  # seconds; None means never
     http_port: Annotated[int, "CONSUMER_HTTP_PORT", 0] = 0
     """Where a worker process answers /live, /ready, /metrics and /state; 0 is nowhere."""
     receiving: ReceivingOptions = ReceivingOptions()

@@ -25,6 +25,7 @@ from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, watch_parent
 from consumer.telemetry.interval import dropped_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
+from tidemark.foundation.azure.exporting import otlp_tracing
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.process import (
     ForPeople,
@@ -34,6 +35,7 @@ from tidemark.foundation.log.process import (
 )
 from tidemark.foundation.log.usage import Command
 from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.tracing.names import SETTING, Mode
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -158,12 +160,19 @@ async def _run(definition: Definition, seconds: float | None, worker: Worker | N
     late = asyncio.create_task(_leave_late(stop, config.shutdown + GRACE))
     hubs = Hubs(definition, share=worker.share if worker else undivided)
     probes = _answer_probes(config.http_port, hubs.boards, worker)
+    tracing = (
+        otlp_tracing(SETTING, "tidemark.consumer", definition.hubs[0].settings)
+        if config.tracing is Mode.OTLP
+        else None
+    )
     try:
         totals = await hubs.run(stop)
     finally:
         late.cancel()
         if probes is not None:
             probes.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.shutdown)  # sends the last spans
     log.info(
         "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before%s",
         *(totals.received, totals.written, totals.dead_letters, totals.retried, totals.skipped),

@@ -24,7 +24,8 @@ _KEYS = {
 }
 _ELSEWHERE = {
     *("sink", "sql", "cosmos_database", "cosmos_container", "writing", "id_from", "meta"),  # a sink's table
-    *("name", "shutdown", "http_port", "telemetry"),  # the hub's header, or the process
+    *("cosmos_bucket", "cosmos_priority"),  # there throughput_bucket, priority
+    *("name", "shutdown", "http_port", "telemetry", "tracing"),  # the hub's header, or the process
     *("decoder", "decode"),  # the key `decode`
 }
 """Fields of ConsumerConfig that are no settings of a hub."""

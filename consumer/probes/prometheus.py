@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import structs
 
 from consumer.core.statistics import PipelineStatistics
-from consumer.telemetry.instruments import BY_PARTITION, INSTRUMENTS, Instrument
+from consumer.telemetry.instruments import BY_PARTITION, BY_REASON, INSTRUMENTS, Instrument
 from consumer.telemetry.records import Identity
 
+COUNTERS = ("counter", BY_REASON)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -28,7 +29,7 @@ def metrics_text(
         for instrument in INSTRUMENTS:
             samples = list(_samples(instrument, statistics, labels))
             name = instrument.name.replace(".", "_")
-            if instrument.kind == "counter":
+            if instrument.kind in COUNTERS:
                 lines += _family(f"{name}_total", "counter", instrument.description, samples)
             elif samples:
                 lines += _family(name, "gauge", instrument.description, samples)
@@ -56,6 +57,9 @@ def _samples(
             ({**labels, "partition": partition.partition}, instrument.read(partition))
             for partition in statistics.partitions
         ]
+    elif instrument.kind == BY_REASON:
+        counts = instrument.read(statistics.totals)
+        sources = [({**labels, "reason": reason}, count) for reason, count in counts.items()]
     else:
         source = statistics.totals if instrument.kind == "counter" else statistics
         sources = [(dict(labels), instrument.read(source))]

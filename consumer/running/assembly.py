@@ -38,6 +38,7 @@ from consumer.telemetry.stats_store import TableStatsStore
 from tidemark.foundation.app_settings import STORAGE
 from tidemark.foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
 from tidemark.foundation.secrets.known import hide_settings
+from tidemark.foundation.tracing.spans import Spans, spans
 
 if TYPE_CHECKING:  # loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
@@ -119,6 +120,10 @@ class Parts:
             where = config.cosmos_connection, config.cosmos_database, config.dead_letters_container
             return CosmosDeadLetterStore(self.settings, *where, self.stream)
         return self._sql.dead_letters()
+
+    def spans(self) -> Spans:
+        """Raises SettingsError where tracing is asked for and cannot be."""
+        return spans(self.config.tracing, self.config.hub, self.config.consumer_group)
 
     def receiver(self) -> HubReceiver:
         where = self.config.hub_connection, self.config.hub, self.config.consumer_group

@@ -21,12 +21,13 @@ from consumer.core.pipeline import Pipeline
 from consumer.core.statistics import PipelineStatistics
 from consumer.errors import FencedError
 from consumer.mapping.preparing import Preparation
-from consumer.model import Batch, Checkpoint, Claim, Event, Routes
+from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Routes, WriteResult
 from consumer.options import DriverSettings
 from consumer.ports import CheckpointStore, DeadLetterBox, OrderedSink, Sink
 from consumer.running.calls import Calls, again
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
+from tidemark.foundation.tracing.spans import NO_SPANS, Spans, failed
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -41,8 +42,8 @@ class Driver:
     """`failed` gets the error that ends the consumer; `receiving` is cleared while the pipeline takes no events.
 
     `on_checkpoint` is called with each saved checkpoint and the number of events that are unsettled then, `on_fenced`
-    with a partition and an epoch that another consumer replaced, `on_answer` after each write with whether the sink was reached. `chance` spreads retries in time. Without a `preparation`
-    the sink reads the bodies of events itself.
+    with a partition and an epoch that another consumer replaced, `on_answer` after each write with whether the sink was
+    reached. `chance` spreads retries in time. Without a `preparation` the sink reads the bodies of events itself.
     """
 
     settings: DriverSettings
@@ -54,6 +55,7 @@ class Driver:
     on_fenced: Callable[[str, int], None] | None = None
     on_answer: Callable[[bool], object] = bool
     chance: Chance = random.random
+    spans: Spans = NO_SPANS
     preparation: Preparation | None = None
 
     def __post_init__(self) -> None:
@@ -160,7 +162,8 @@ class Driver:
             turn = events[start:end]
             if not await self._ready(partition, epoch, turn):
                 return
-            records, taken = self._preparation.records_within(turn, PREPARED_BYTES)
+            with self.spans.span("receive", partition, len(turn), (event.properties for event in turn)):
+                records, taken = self._preparation.records_within(turn, PREPARED_BYTES)
             self._feed(effects.EventsReceived(partition, epoch, records, last_enqueued))
             start += taken
             await asyncio.sleep(0)
@@ -314,11 +317,20 @@ class Driver:
     async def _write(self, batch: Batch, epoch: int | None) -> None:
         """`epoch` is that of the claim of an ordered lane, whose records are of one partition."""
         try:
-            results = await self._calls.write(batch)
+            results = await self._write_traced(batch)
         except FencedError as error:
             self.fenced(batch.records[0].event.partition, epoch, error)
             results = again(batch, str(error))
         self._feed(effects.BatchWritten(batch.batch_id, results))
+
+    async def _write_traced(self, batch: Batch) -> Sequence[WriteResult]:
+        contexts = (record.event.properties for record in batch.records)
+        partition = batch.records[0].event.partition
+        with self.spans.span("process", partition, len(batch.records), contexts) as span:
+            results = await self._calls.write(batch)
+            if span is not None and all(result.outcome is Outcome.RETRY for result in results):
+                failed(span, str(results[0].status or "no_answer"))
+            return results
 
     def fenced(self, partition: str, epoch: int | None, error: FencedError) -> None:
         """Ends a claim that a store refused: another consumer claimed the partition, or an operator set its position."""
@@ -334,7 +346,8 @@ class Driver:
 
     async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
         try:
-            saved = await self._calls.save(claim, checkpoint)
+            with self.spans.span("checkpoint", claim.partition, 0):
+                saved = await self._calls.save(claim, checkpoint)
         except FencedError as error:
             self.fenced(claim.partition, claim.epoch, error)
             return

@@ -131,6 +131,7 @@ class _Working:
             sink,
             positions,
             parts.dead_letters(),
+            spans=parts.spans(),
             preparation=parts.preparation(sink),
         )
         self._reporter = reporter(

@@ -82,6 +82,7 @@ class ConsumerProcess:
             sink,
             MemoryCheckpointStore() if config.dry_run else self._stored,
             parts.dead_letters(),
+            spans=parts.spans(),
             preparation=parts.preparation(sink),
         )
         self._sinks = parts.sink_names

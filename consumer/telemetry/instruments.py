@@ -47,6 +47,10 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     ),
     _counter("records.throttled", "{record}", "throttled", "Those of the retried that were answered 429"),
     _counter(
+        *("records.capped", "{record}", "capped"),
+        "Those of the retried that the limit of a throughput bucket refused (429, sub-status 3212); they are not throttled",
+    ),
+    _counter(
         *("events.dead_lettered", "{event}", "dead_letters"),
         "Events rejected or unreadable whose dead letter was stored: failures",
     ),

@@ -295,7 +295,7 @@ def test_the_consumers_settings_are_the_ones_its_code_reads():
         name
         for source in sources
         for name in re.findall(
-            r"[\"%]((?:EVENTHUB|COSMOS|BLOB|ALLOW|CONSUMER?E?)_[A-Z_]+)[\"%]",
+            r"[\"%]((?:EVENTHUB|COSMOS|BLOB|ALLOW|CONSUMER?E?)_[A-Z_]+|TIDEMARK_TRACING)[\"%]",
             source.read_text(encoding="utf-8"),
         )
     }

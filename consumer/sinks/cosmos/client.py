@@ -34,6 +34,7 @@ from tidemark.foundation.azure.connections import CONNECT_TIMEOUT, Settings, des
 from tidemark.foundation.azure.cosmos import ContainerConnection
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.tracing.spans import current_header
 
 _LARGE_BODY = 1 << 20
 FOLLOW_FOR = 30.0
@@ -217,7 +218,7 @@ class CosmosContainer(ContainerConnection):
             async with self._session.post(
                 pattern.url,
                 data=_readable(body),
-                headers={**pattern.headers, **headers, "x-ms-activity-id": str(uuid4())},
+                headers={**pattern.headers, **headers, **current_header(), "x-ms-activity-id": str(uuid4())},
                 allow_redirects=False,
                 ssl=pattern.verifies,
                 timeout=_TIMEOUT,

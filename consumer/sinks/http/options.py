@@ -23,6 +23,7 @@ from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.http.outward import Outward, check_address, trusted_hosts
+from tidemark.foundation.tracing.spans import current_header
 
 MAX_ANSWER = 4096
 """Bytes of an answer that are read, for the reason of a refusal."""
@@ -118,7 +119,7 @@ class HttpSink:
         return [await self._request([record], deadline) for record in records]
 
     async def _request(self, records: Sequence[Record], deadline: float) -> WriteResult:
-        options, headers = self._options, dict(self._headers)
+        options, headers = self._options, {**current_header(), **self._headers}
         if options.idempotency_header:
             headers[options.idempotency_header] = idempotency_key(self._stream, records)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,9 +52,10 @@ class SentSet:
         mark_published(self.sources, first)
 
     def digest(self) -> str:
-        """Hash of the encoded events without their numbers."""
+        """Hash of the encoded events without their numbers, and without a trace context that is another one after a restart."""
         hash_ = hashlib.blake2b(digest_size=16)
-        for head, tail, _ in self.encoded:
+        for event in self.encoded:
+            head, tail = event.untraced or event[:2]
             hash_.update(f"{len(head)},{len(tail)};".encode())
             hash_.update(head)
             hash_.update(tail)
@@ -92,6 +93,11 @@ class PublishingBatch:
             f"PublishingBatch(partition_id={self.partition_id!r}, {len(self)} events, {self.size_in_bytes} of "
             f"{self.max_size_in_bytes} bytes, {self._stage.value})"
         )
+
+    @property
+    def contexts(self) -> Iterator[Mapping[str, str]]:
+        """The trace contexts that the producer put into the events."""
+        return (event.context for event in self._encoded if event.context is not None)
 
     @property
     def starting_published_sequence_number(self) -> int | None:

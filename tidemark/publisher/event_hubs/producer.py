@@ -25,6 +25,7 @@ from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, L
 from tidemark.publisher.event_hubs.ports.state_store import ProducerStateStore
 from tidemark.publisher.event_hubs.sdk.links import links_of
 from tidemark.publisher.event_hubs.shell import PartitionShell
+from tidemark.publisher.event_hubs.tracing import spans_of, with_context
 from tidemark.publisher.model import PartitionPublishingOptions
 
 
@@ -44,6 +45,8 @@ class ProducerOptions(Struct, frozen=True):
     retry: model.RetryPolicy | None = None
     sdk_insides: bool = True
     resend_unknown: bool = False
+    tracing: bool | None = None
+    """Whether sending makes spans, and events carry a trace context; None asks TIDEMARK_TRACING in the environment."""
 
     def __post_init__(self) -> None:
         if not self.enable_idempotent_partitions and (self.partition_options or self.state_store is not None):
@@ -106,6 +109,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         self._options = options
         self._writer = None if options.state_store is None else f"{options.producer_name}~{uuid.uuid4().hex}"
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._spans = spans_of(links.hub, on=options.tracing)
         self._retry = options.retry or model.RetryPolicy()
         self._partitions: dict[str, PartitionShell] = {}
         self._known_ids: list[str] | None = None
@@ -191,7 +195,8 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         if not len(batch):
             return
         shell = self._partition(batch.partition_id)
-        await shell.publish(partial(batch.begin, bookmark), batch.end, batch.withdraw, timeout=timeout)
+        with self._spans.span("send", batch.partition_id, len(batch), batch.contexts):
+            await shell.publish(partial(batch.begin, bookmark), batch.end, batch.withdraw, timeout=timeout)
 
     async def send_events(
         self,
@@ -208,15 +213,25 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
             return
         limit = await shell.max_message_size()
         begin = partial(set_of, events, encode=self.encode, max_size=limit, bookmark=bookmark)
-        await shell.publish(begin, partial(mark_published, events), timeout=timeout)
+        with self._spans.span("send", shell.publisher.partition_id, len(events)):
+            await shell.publish(begin, partial(mark_published, events), timeout=timeout)
 
     async def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
         """Publish events that are already encoded and fit into one message."""
-        await self._partition(partition_id).publish(lambda: events, events.mark, timeout=timeout)
+        contexts = (event.context for event in events.encoded if event.context is not None)
+        with self._spans.span("send", partition_id, len(events.encoded), contexts):
+            await self._partition(partition_id).publish(lambda: events, events.mark, timeout=timeout)
 
     def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
         """The encoded event for `send_set`, and the bytes that it adds to a set."""
-        return self._links.encode(event, stamped=self.is_idempotent)
+        encoded, size = self._links.encode(event, stamped=self.is_idempotent)
+        if not self._spans.are_on or (traced := with_context(event, self._spans)) is None:
+            return encoded, size
+        carrier, context = traced
+        marked, size = self._links.encode(carrier, stamped=self.is_idempotent)
+        # An event that the SDK encodes when it sends has no bytes yet, and gets no number either.
+        source = event if marked.head or marked.tail else carrier
+        return marked._replace(source=source, untraced=encoded[:2], context=context), size
 
     async def max_message_size(self, partition_id: str) -> int:
         """The largest set of events for the partition, in bytes. Opens its link if necessary."""

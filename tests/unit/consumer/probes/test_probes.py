@@ -14,7 +14,7 @@ from consumer.probes.fleet import START_WITHIN, FleetAnswers
 from consumer.probes.health import STALLED, WATCHDOG, Progress, Pulse, why_dead, why_unready
 from consumer.probes.prometheus import merged, metrics_text
 from consumer.probes.server import Answer, Board, ProbeServer, ProcessAnswers
-from consumer.telemetry.instruments import INSTRUMENTS
+from consumer.telemetry.instruments import BY_REASON, INSTRUMENTS
 from consumer.telemetry.records import Identity
 from tests.support.consumer.telemetry import IDENTITY, partition, statistics
 from tidemark.foundation.errors import SettingsError
@@ -81,16 +81,20 @@ def families(text):
 
 @pytest.mark.parametrize("identity", [IDENTITY, ODD])
 def test_prometheus_reads_every_instrument_with_the_names_and_values_that_it_has(identity):
-    shown = statistics(partition("0"), partition("1", last=None))
+    totals = Totals(received=5, dropped={"filter": 3, 'odd"one': 2})
+    shown = statistics(partition("0"), partition("1", last=None), totals=totals)
     found = families(metrics_text(identity, shown, {"consumer_live": ("Whether it is", 1.0)}))
 
     assert found["consumer_live"].samples[0].value == 1.0
     for instrument in INSTRUMENTS:
         family = found[instrument.name.replace(".", "_")]
         assert (family.type, family.documentation) == (
-            "counter" if instrument.kind == "counter" else "gauge",
+            instrument.kind.partition(" ")[0],
             instrument.description,
         )
+        if instrument.kind == BY_REASON:
+            assert {each.labels.pop("reason"): each.value for each in family.samples} == totals.dropped
+            continue
         for sample in family.samples:
             of_partition = sample.labels.pop("partition", None)
             assert sample.labels == structs.asdict(identity)

@@ -298,6 +298,11 @@ def test_each_interval_the_invocation_itself_tells_what_was_done(run, caplog):
             "CONSUMER_FLEET_RATELIMIT is set, and CONSUMER_MAXIMUM_INSTANCES is not",
             [{"most_processes": 4}, {"fleet_rate": None, "rate": 5.0}],
         ),
+        (
+            {"fleet_request_units": 5.0},
+            "CONSUMER_FLEET_RU_PER_SECOND is set, and CONSUMER_MAXIMUM_INSTANCES is not",
+            [{"most_processes": 4}, {"fleet_request_units": None, "request_units": 5.0}],
+        ),
     ],
 )
 def test_what_a_trigger_cannot_do_is_refused_until_one_way_out_is_taken(config, story, ways):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from azure.eventhub import EventData
@@ -23,6 +23,10 @@ class EncodedEvent(NamedTuple):
     head: bytes
     tail: bytes
     source: PublishableEvent
+    untraced: tuple[bytes, bytes] | None = None
+    """Head and tail without the trace context that the producer put in; None: it put none in."""
+    context: Mapping[str, str] | None = None
+    """The trace context that the producer put in."""
 
 
 class LinkError(Exception):

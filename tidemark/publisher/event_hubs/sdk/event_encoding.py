@@ -121,7 +121,7 @@ def stamped_events(events: Sequence[EncodedEvent], stamp: Stamp | None) -> list[
     numbers = numbers_of(stamp.first, len(events))
     return [
         b"".join((head, common, _NUMBER.pack(number), tail))
-        for (head, tail, _), number in zip(events, numbers, strict=True)
+        for (head, tail, *_), number in zip(events, numbers, strict=True)
     ]
 
 

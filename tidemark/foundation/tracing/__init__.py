@@ -1,0 +1,1 @@
+"""Spans of OpenTelemetry around sending, receiving and writing; off unless TIDEMARK_TRACING says otherwise."""
