@@ -88,7 +88,7 @@ class Changes:
         if self._options.version_path is not None:
             put(tombstone, self._options.version_path, stamp.v)
         tombstone |= {DELETED: True, "ttl": seconds, VERSION: stamp}
-        return Made(_encode(tombstone), Operation.UPSERT, Change(identity, stamp))
+        return Made(_encode(tombstone), Operation.DELETE, Change(identity, stamp))
 
     def patch(
         self,

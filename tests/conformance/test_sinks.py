@@ -69,7 +69,7 @@ class CosmosTarget(SinkTarget):
         return sink
 
     async def stored(self):
-        return self.server.documents("db", "flights")
+        return [each for each in self.server.documents("db", "flights") if "_deleted" not in each]
 
     async def remove(self):
         self.server.delete_database("db")

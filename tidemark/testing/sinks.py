@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 import pytest_asyncio
 
 from consumer.errors import FencedError
-from consumer.model import Batch, Event, Outcome, Write
+from consumer.model import Batch, Event, Operation, Outcome, PatchStep, Write
 from consumer.ports import Sink
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.testing.sink_target import (
@@ -33,6 +33,15 @@ from tidemark.testing.sink_target import (
 
 GRACE = 2.0
 """Seconds after a deadline in which a write must have returned. Chosen: far below the consumer's own patience."""
+
+_GATES: Mapping[Operation, Sequence[int | None]] = {
+    Operation.UPSERT: [2],
+    Operation.CREATE: [None],
+    Operation.REPLACE: [2],
+    Operation.DELETE: [],
+    Operation.PATCH: [2],
+}
+"""The field `gate` of what is stored, after an operation that would set it to 2 in the only document."""
 
 
 @pytest.mark.asyncio
@@ -140,6 +149,24 @@ class SinkContract:
 
         assert outcomes == [Outcome.WRITTEN]
         assert [document["id"] for document in await target.stored()] == ["f5"]
+
+    @pytest.mark.parametrize("operation", Operation)
+    async def test_an_operation_is_carried_out_or_rejected_by_name(
+        self, target: SinkTarget, sinks: Sinks, operation: Operation
+    ) -> None:
+        sink = await sinks.open()
+        await outcomes_of(sink, [sink.prepare(Write(event(1), flight(5)))])
+        patch = (PatchStep("set", "/gate", 2),) if operation is Operation.PATCH else ()
+        record = sink.prepare(Write(event(2), flight(5, gate=2), operation=operation, patch=patch))
+
+        if record.rejection is not None:
+            assert (record.rejection.reason, operation is Operation.UPSERT) == ("operation", False)
+            assert operation in record.rejection.detail
+            return
+        assert record.operation is operation
+        assert await outcomes_of(sink, [record]) == [Outcome.WRITTEN]
+        gates = [document.get("gate") for document in await target.stored()]
+        assert gates == ([None, 2] if target.appends else _GATES[operation])
 
     async def test_every_prepared_record_has_a_lane_and_a_key(self, target: SinkTarget, sinks: Sinks) -> None:
         sink = await sinks.open()

@@ -78,7 +78,7 @@ class Rules(Struct, frozen=True):
     def when_missing(self, record: Record) -> IfMissing:
         if self.if_missing is not None:
             return self.if_missing
-        return "create" if record.operation is Operation.PATCH else "reject"
+        return "create" if kind_of(record) is Operation.PATCH else "reject"
 
 
 UPSERT = Step("Upsert")
@@ -98,9 +98,15 @@ def stamp_of(record: Record) -> Stamp | None:
     return record.change.stamp if record.change is not None else None
 
 
+def kind_of(record: Record) -> Operation:
+    """What is done to the document: a delete that has a payload writes a tombstone."""
+    is_tombstone = record.operation is Operation.DELETE and record.payload
+    return Operation.UPSERT if is_tombstone else record.operation
+
+
 def first_step(record: Record, known: Known | None, *, mostly_there: bool = False) -> Step:
     """`mostly_there`: documents that are not known mostly exist, so that reading first saves the attempt to create."""
-    stamp, operation = stamp_of(record), record.operation
+    stamp, operation = stamp_of(record), kind_of(record)
     if stamp is None or operation in {Operation.PATCH, Operation.CREATE}:
         return _FIRST[operation]
     if known is not None and _is_after(stamp, known.stamp) is True:
@@ -141,14 +147,14 @@ def _after_conflict(record: Record, result: WriteResult, rules: Rules) -> Step |
 
 def _there(record: Record, result: WriteResult) -> Step | WriteResult:
     """Without a guard: the document exists."""
-    return _written(result, EXISTS) if record.operation is Operation.CREATE else _FIRST[record.operation]
+    return _written(result, EXISTS) if kind_of(record) is Operation.CREATE else _FIRST[kind_of(record)]
 
 
 def _after_not_found(record: Record, step: Step, result: WriteResult, rules: Rules) -> Step | WriteResult:
     """404 without a sub-status: the document does not exist."""
-    if record.operation is Operation.DELETE:
+    if kind_of(record) is Operation.DELETE:
         return _written(result, ABSENT)
-    if record.operation is Operation.UPSERT:
+    if kind_of(record) is Operation.UPSERT:
         # Under the guard it was there a moment ago. Without it, it is on its way out (time to live).
         return _CREATE if step.verb == "Replace" else result
     return _when_missing(record, result, rules)
@@ -160,9 +166,9 @@ def _when_missing(record: Record, result: WriteResult, rules: Rules, etag: str =
         case "ignore":
             return _written(result, ABSENT)
         case "reject":
-            return _rejected(result, "missing", f"there is no document of that id to {record.operation}")
+            return _rejected(result, "missing", f"there is no document of that id to {kind_of(record)}")
         case _:
-            created = record.operation is Operation.PATCH
+            created = kind_of(record) is Operation.PATCH
             return Step("Replace" if etag else "Create", etag, created=created)
 
 
@@ -183,7 +189,7 @@ def _after_read(
             return after_conflict(step.conflict, answer) if step.conflict is not None else result
         if step.conflict is not None and rules.unique_keys:
             return after_conflict(step.conflict, answer)
-        missing = record.operation in {Operation.UPSERT, Operation.CREATE}
+        missing = kind_of(record) in {Operation.UPSERT, Operation.CREATE}
         return _CREATE if missing else _after_not_found(record, step, result, rules)
     stamp = stamp_of(record)
     if stamp is None:
@@ -211,13 +217,13 @@ def _compared(
     if not is_after or (patched > own and rules.version_field is None):
         return _written(result, SUPERSEDED)
     is_deleted = document.get(DELETED) is True
-    if record.operation is Operation.DELETE:
+    if kind_of(record) is Operation.DELETE:
         return Step("Delete", etag)
-    if record.operation is Operation.CREATE and not is_deleted:
+    if kind_of(record) is Operation.CREATE and not is_deleted:
         return _written(result, EXISTS)
-    if record.operation in {Operation.REPLACE, Operation.PATCH} and is_deleted:
+    if kind_of(record) in {Operation.REPLACE, Operation.PATCH} and is_deleted:
         return _when_missing(record, result, rules, etag)
-    return _FIRST[Operation.PATCH] if record.operation is Operation.PATCH else Step("Replace", etag)
+    return _FIRST[Operation.PATCH] if kind_of(record) is Operation.PATCH else Step("Replace", etag)
 
 
 def _is_after(new: Stamp, old: Stamp | None) -> bool | str:

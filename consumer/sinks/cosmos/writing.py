@@ -226,7 +226,7 @@ class RecordWriter:
             elif not result.status:
                 self._log_unreadable(f"an operation's answer has no status, but {sorted(operation)[:10]}")
 
-    def _is_doubtful(self, place: tuple[str, int], result: WriteResult, alike: int) -> bool:
+    def _is_doubtful(self, place: tuple[str, int, int], result: WriteResult, alike: int) -> bool:
         return may_be_of_container(result) and self._evidence.is_doubtful(place, str(result.status), alike)
 
     def _log_unreadable(self, why: str) -> None:
@@ -260,5 +260,5 @@ def _requests(
     return [*parts(records, writes), *parts(records, together), *([index] for index in alone)]
 
 
-def _place(record: Record) -> tuple[str, int]:
-    return record.event.partition, record.event.sequence_number
+def _place(record: Record) -> tuple[str, int, int]:
+    return record.event.partition, *record.number

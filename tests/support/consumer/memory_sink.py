@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consumer.mapping.documents import DocumentMapper, MappingOptions
-from consumer.model import Batch, Outcome, Record, Routes, Write, WriteResult
+from consumer.mapping.documents import DocumentMapper, MappingOptions, rejected
+from consumer.model import Batch, Operation, Outcome, Record, Rejection, Routes, Write, WriteResult
 
 _WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 
@@ -23,6 +23,8 @@ class MemorySink:
         return Routes()
 
     def prepare(self, write: Write) -> Record:
+        if write.operation is not Operation.UPSERT:
+            return rejected(write.event, Rejection("operation", f"found {write.operation}; accepted: upsert"))
         return self._mapper.prepare(write)
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
