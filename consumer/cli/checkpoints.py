@@ -141,6 +141,11 @@ def set_(
     for row, target, effect in planned:
         where = f"{position_of(row)} -> {position_text(target)}"
         console.print(f"partition {escape(row.partition)}: {where}: {effect}", soft_wrap=True)
+    if any(effect.again for _, _, effect in planned) and (marked := _sinks_with_marks(root, hub)):
+        console.print(
+            f"the sinks {', '.join(marked)} keep a mark of their own, which this does not set back: they skip what they have",
+            soft_wrap=True,
+        )
     if dry_run:
         console.print("dry run: nothing was changed")
         return
@@ -309,6 +314,11 @@ async def _at_offset(
     epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
     start = Start(offset=offset, inclusive=True)
     return Checkpoint(partition, await first_event(receiver, partition, start, epoch + 1) - 1, "")
+
+
+def _sinks_with_marks(root: Path, hub: str | None) -> list[str]:
+    parts: object = support.open_parts(root, hub)
+    return list(getattr(parts, "sinks_with_marks", ()))  # the parts of tests have no sinks
 
 
 def _operator() -> str:

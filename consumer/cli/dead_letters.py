@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from msgspec import Struct
@@ -18,14 +18,18 @@ from consumer.cli.support import DEADLINE, Hub, Json, Root, Yes, console, fail, 
 from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
+from consumer.receiving.until import epoch_seconds
 from consumer.running.replaying import Replay
 from consumer.stores.dead_letter_document import to_document
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.durations import parse_duration
-from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError, UnavailableError
 from tidemark.foundation.log.terminal import print_json
-from tidemark.foundation.wording import time_text
+from tidemark.foundation.wording import count_text, time_text
+
+if TYPE_CHECKING:  # the SDKs take a second; --help needs none
+    from consumer.running.assembly import Parts
 
 CHUNK = 50
 """Dead letters in memory at a time; a body can have 1 MB."""
@@ -35,6 +39,9 @@ _T = TypeVar("_T")
 
 Partition = Annotated[str | None, typer.Option(help="Only of this partition.")]
 ReasonOption = Annotated[str | None, typer.Option(help="Only of this reason.")]
+Text = Annotated[str | None, typer.Option("--text", help="Only with this text in the reason's detail.")]
+After = Annotated[str | None, typer.Option("--after", help="Only what failed from this time on, ISO 8601.")]
+Before = Annotated[str | None, typer.Option("--before", help="Only what failed before this time.")]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids, as `list` shows them.")]
 All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 
@@ -47,6 +54,17 @@ class Selection(Struct, frozen=True):
     reason: str | None = None
     before: float | None = None
     """Epoch seconds: only dead letters that failed earlier."""
+    after: float | None = None
+    """Epoch seconds: only dead letters that failed then or later."""
+    text: str | None = None
+    """Only dead letters with this in the detail of their reason, in any case of letters."""
+
+    def passes(self, dead_letter: DeadLetter) -> bool:
+        """Whether it passes the filters that a store does not know."""
+        is_early = self.before is None or dead_letter.failed_at < self.before
+        is_late = self.after is None or dead_letter.failed_at >= self.after
+        is_of_text = self.text is None or self.text.casefold() in dead_letter.rejection.detail.casefold()
+        return is_early and is_late and is_of_text
 
     async def of(self, store: DeadLetterStore) -> AsyncIterator[DeadLetter]:
         """Raises TidemarkError for an id that does not exist."""
@@ -57,7 +75,7 @@ class Selection(Struct, frozen=True):
             yield dead_letter
         if not self.ids:
             async for dead_letter in store.list(partition=self.partition, reason=self.reason):
-                if self.before is None or dead_letter.failed_at < self.before:
+                if self.passes(dead_letter):
                     yield dead_letter
 
     async def chunks(self, store: DeadLetterStore) -> AsyncIterator[list[DeadLetter]]:
@@ -88,17 +106,21 @@ def _with_store(
 def list_(
     partition: Partition = None,
     reason: ReasonOption = None,
+    text: Text = None,
+    after: After = None,
+    before: Before = None,
     limit: Annotated[int, typer.Option(min=1, help="The first so many; all are counted.")] = 50,
     root: Root = COMMAND_ROOT,
     hub: Hub = None,
     json_: Json = False,
 ) -> None:
     """In order of partition and sequence number, then the number of each reason."""
+    selection = Selection((), partition, reason, *_times(before, after), text)
 
     async def work(store: DeadLetterStore) -> tuple[list[DeadLetter], Counter[str]]:
         shown: list[DeadLetter] = []
         counts: Counter[str] = Counter()
-        async for dead_letter in store.list(partition=partition, reason=reason):
+        async for dead_letter in selection.of(store):
             counts[dead_letter.rejection.reason] += 1
             if len(shown) < limit:
                 shown.append(dead_letter)
@@ -116,7 +138,10 @@ def list_(
         table.add_row(*map(plain, cells), f"{len(dead_letter.event.body):,}")
     console.print(table)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
-    console.print(f"{counts.total():,} dead letters{': ' if reasons else ''}{plain(reasons)}", soft_wrap=True)
+    console.print(
+        f"{count_text(counts.total(), 'dead letter')}{': ' if reasons else ''}{plain(reasons)}",
+        soft_wrap=True,
+    )
 
 
 def show(
@@ -145,24 +170,38 @@ def replay(
     ids: Ids = None,
     partition: Partition = None,
     reason: ReasonOption = None,
+    text: Text = None,
+    after: After = None,
+    before: Before = None,
     all_: All = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the present settings make of them, and write nothing.")
+    ] = False,
     yes: Yes = False,
     root: Root = COMMAND_ROOT,
     hub: Hub = None,
 ) -> None:
     """Maps and writes dead letters again, by the present settings, and deletes those that were written.
 
-    An event replayed late overwrites what later events made of the same document, except under the version guard
-    (COSMOS_GUARD, CONSUMER_SQL_GUARD). Exit status 1 when dead letters remain.
+    With a version guard nothing replaces what a later event made of the same document. Without one, an event that is
+    replayed late overwrites it. It may be stopped at any time: started again, it goes on with those that are left. Exit
+    status 1 when dead letters remain.
     """
-    selection = _selection(ids, partition, reason, None, all_=all_)
-    support.ask(
-        "Write these events again? Without a version guard they overwrite what later events made of the same documents.",
-        yes=yes,
-    )
+    selection = _selection(ids, partition, reason, all_=all_, text=text, times=_times(before, after))
+    parts = support.open_parts(root, hub)
+    risk = _risk(parts) if dry_run or not yes else ""
+    if dry_run:
+        counts = _with_store((root, hub), lambda store: _try_out(store, parts, selection))
+        for what, count in sorted(counts.items()):
+            console.print(f"{count:,} {plain(what)}", soft_wrap=True)
+        console.print(
+            f"{count_text(counts.total(), 'dead letter')}; dry run: nothing was written. {risk}",
+            soft_wrap=True,
+        )
+        return
+    support.ask(f"Write these events again? {risk}", yes=yes)
 
     async def work(store: DeadLetterStore) -> list[tuple[DeadLetter, str]]:
-        parts = support.open_parts(root, hub)
         sink = parts.sink()
         try:
             return await _replay(store, sink, parts.preparation(sink), selection)
@@ -175,18 +214,59 @@ def replay(
         fail(f"{len(remain)} dead letters remain")
 
 
+def _risk(parts: Parts) -> str:
+    """What a replay may overwrite."""
+    unguarded = parts.unguarded_sinks
+    if not unguarded:
+        return "The version guard leaves alone what later events made of the same documents."
+    return f"They overwrite what later events made of the same documents: {', '.join(unguarded)} has no version guard (docs/writing.md)."
+
+
+async def _try_out(store: DeadLetterStore, parts: Parts, selection: Selection) -> Counter[str]:
+    """What would become of the dead letters, by the mapping alone. What is there already is not read."""
+    sink = parts.sink()
+    counts: Counter[str] = Counter()
+    try:
+        await sink.open()  # some sinks map by what their target is
+        preparation = parts.preparation(sink)
+        async for dead_letters in selection.chunks(store):
+            for dead_letter in dead_letters:
+                counts[await _outcome_of(preparation, dead_letter)] += 1
+    finally:
+        await sink.aclose()
+    return counts
+
+
+async def _outcome_of(preparation: Preparation, dead_letter: DeadLetter) -> str:
+    event, decoder = dead_letter.event, preparation.decoder
+    if decoder is not None and (schemas := decoder.missing([event])):
+        try:
+            await decoder.load(schemas, deadline=support.soon(DEADLINE))
+        except UnavailableError as error:
+            return f"would wait: {error}"
+    records = preparation.records([event])
+    rejections = sorted({record.rejection.reason for record in records if record.rejection is not None})
+    if rejections:
+        return f"would be rejected: {', '.join(rejections)}"
+    if all(record.dropped is not None for record in records):
+        return "would be dropped"
+    is_guarded = any(record.change is not None and record.change.stamp is not None for record in records)
+    return "would be written, or superseded by what is there" if is_guarded else "would be written"
+
+
 def purge(
     ids: Ids = None,
     partition: Partition = None,
     reason: ReasonOption = None,
     older_than: Annotated[str | None, typer.Option(help="Only what failed before: 12h, 30d.")] = None,
+    text: Text = None,
     all_: All = False,
     yes: Yes = False,
     root: Root = COMMAND_ROOT,
     hub: Hub = None,
 ) -> None:
     """Deletes dead letters for good. The events are in the hub until its retention ends."""
-    selection = _selection(ids, partition, reason, older_than, all_=all_)
+    selection = _selection(ids, partition, reason, older_than, all_=all_, text=text)
 
     async def count(store: DeadLetterStore) -> int:
         return sum([1 async for _ in selection.of(store)])
@@ -218,19 +298,35 @@ def _selection(
     ids: Sequence[str] | None,
     partition: str | None,
     reason: str | None,
-    older_than: str | None,
+    older_than: str | None = None,
     *,
     all_: bool,
+    text: str | None = None,
+    times: tuple[float | None, float | None] = (None, None),
 ) -> Selection:
     """Exactly one way to select is required: ids, filters, or --all."""
-    filters = [value is not None for value in (partition, reason, older_than)]
+    filters = [value is not None for value in (partition, reason, older_than, text, *times)]
     if sum([bool(ids), any(filters), all_]) != 1:
-        raise typer.BadParameter("give ids, or filters (--partition, --reason, --older-than), or --all")
+        raise typer.BadParameter(
+            "give ids, or filters (--partition, --reason, --text, --after, --before, --older-than), or --all"
+        )
+    before, after = times
     try:
-        before = None if older_than is None else time.time() - parse_duration(older_than)
+        before = before if older_than is None else time.time() - parse_duration(older_than)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--older-than") from None
-    return Selection(tuple(ids or ()), partition, reason, before)
+    return Selection(tuple(ids or ()), partition, reason, before, after, text)
+
+
+def _times(before: str | None, after: str | None) -> tuple[float | None, float | None]:
+    found = []
+    for option, given in (("--before", before), ("--after", after)):
+        try:
+            found.append(None if given is None else epoch_seconds(given))
+        except ValueError as error:
+            hint = f"{error}; expected a time such as 2026-11-21T08:00:00Z"
+            raise typer.BadParameter(hint, param_hint=option) from None
+    return found[0], found[1]
 
 
 async def _replay(

@@ -84,6 +84,25 @@ class Parts:
         """For messages."""
         return ", ".join(sink.name for sink in self._hub.sinks) or str(self.config.sink)
 
+    @property
+    def unguarded_sinks(self) -> list[str]:
+        """Sinks that let an event replace what a later one made of the same document."""
+        tables = {sink.name: getattr(sink.options, "guard", "none") for sink in self._hub.sinks}
+        if not tables:
+            is_cosmos = self.config.sink is SinkKind.COSMOS
+            tables = {str(self.config.sink): (self.config.writing if is_cosmos else self.config.sql).guard}
+        return [name for name, guard in tables.items() if guard in {"", "none"}]
+
+    @property
+    def sinks_with_marks(self) -> list[str]:
+        """Sinks that skip what is at or below a mark of their own, wherever the checkpoint is. SQL alone has no other mark."""
+        is_alone = len(self._hub.sinks) == 1
+        return [
+            sink.name
+            for sink in self._hub.sinks
+            if sink.type in _MARKED and not (is_alone and sink.type == "sql")
+        ]
+
     def decoder(self) -> Decoder | None:
         """None: the sink reads bodies as JSON itself. Raises SettingsError for options that cannot work."""
         return build_decoder(self.config.decoder, self.config.decode, DecoderContext(self.settings))
@@ -154,6 +173,8 @@ class Parts:
     def _container(self, name: str) -> ContainerClient:
         return blob_container(self.settings, self.config.storage_connection, name)
 
+
+_MARKED = ("sql", "delta", "parquet")
 
 METRICS: Mapping[MetricsExporter, Callable[[Identity, Mapping[str, str]], ConsumerMetrics]] = {
     MetricsExporter.NONE: lambda identity, _: ConsumerMetrics(identity),

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -361,6 +362,60 @@ def test_replay_takes_only_what_is_asked_for(parts, tidemark):
     assert tidemark("dead-letters", "replay", "--reason", "too_large", "--yes").exit_code == 0
     assert buried(parts) == [1]
     assert tidemark("dead-letters", "replay", "orders~readers~0~1", "--yes").exit_code == 0
+    assert buried(parts) == []
+
+
+def test_a_dry_run_says_what_the_present_settings_make_of_the_letters_and_writes_nothing(parts, tidemark):
+    parts.unguarded_sinks = ["cosmos"]
+    bury(parts, dead_letter(1), dead_letter(2, b"{"), dead_letter(3, b"["), dead_letter(4))
+
+    result = tidemark("dead-letters", "replay", "--all", "--dry-run")
+
+    assert result.exit_code == 0
+    assert "2 would be rejected: json" in result.output
+    assert "2 would be written" in result.output
+    assert (
+        "4 dead letters; dry run: nothing was written. They overwrite what later events made" in result.output
+    )
+    assert "cosmos has no version guard" in result.output
+    assert buried(parts) == [1, 2, 3, 4]
+    assert parts.target.documents == {}
+
+
+@pytest.mark.parametrize(
+    ("filters", "left"),
+    [
+        (("--text", "ENDS"), []),
+        (("--text", "other"), [1, 2, 3]),
+        (("--after", "TIME2"), [1]),
+        (("--before", "TIME2"), [2, 3]),
+        (("--after", "TIME2", "--before", "TIME3"), [1, 3]),
+        (("--partition", "1"), [1, 2, 3]),
+        (("--reason", "not_json", "--after", "TIME3"), [1, 2]),
+    ],
+)
+def test_replay_takes_what_passes_all_filters_and_goes_on_with_what_is_left(parts, tidemark, filters, left):
+    bury(parts, dead_letter(1), dead_letter(2), dead_letter(3))
+    times = {f"TIME{n}": datetime.fromtimestamp(T0 + n, UTC).isoformat() for n in (2, 3)}
+    filters = [times.get(word, word) for word in filters]
+
+    assert tidemark("dead-letters", "replay", *filters, "--yes").exit_code == 0
+    assert buried(parts) == left
+    assert tidemark("dead-letters", "replay", *filters, "--yes").exit_code == 0
+    assert buried(parts) == left
+
+
+def test_what_a_later_event_has_changed_is_counted_as_superseded(parts, tidemark):
+    class Guarded(MemorySink):
+        async def write(self, batch, *, deadline):
+            return [WriteResult(Outcome.WRITTEN, reason="superseded") for _ in batch.records]
+
+    parts.target = Guarded(MappingOptions("orders"))
+    bury(parts, dead_letter(1), dead_letter(2))
+
+    result = tidemark("dead-letters", "replay", "--all", "--yes")
+
+    assert "superseded 2: a later event has changed the document" in result.output
     assert buried(parts) == []
 
 
