@@ -240,7 +240,7 @@ class Routes(Struct, frozen=True):
 
     def of(self, record: Record) -> Routes:
         """The routes of the record's sink."""
-        return self.of_sinks.get(record.sink, self)
+        return self.of_sinks.get(record.sink, self) if self.of_sinks else self
 
     def lane_of(self, record: Record) -> str:
         """With several sinks `<sink>/<lane>`."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from consumer.core.claimed_partition import ClaimedPartition
+from consumer.core.settled.low_water import WorkList
 from consumer.core.work import Work
-from consumer.model import Rejection
+from consumer.model import Outcome, Rejection, WriteResult
 from consumer.options import BacklogLimits
 from consumer.rejections import rejection_of_event
 
@@ -84,10 +86,10 @@ class Backlog:
         claimed = self.partitions.get(partition)
         return claimed if claimed is not None and claimed.claim.epoch == epoch else None
 
-    def _partition_of(self, work: Work) -> ClaimedPartition | None:
-        """The partition, if this process still holds the claim under which the work was received."""
-        claimed = self.partitions.get(work.work_list.partition)
-        return claimed if claimed is not None and claimed.work_list is work.work_list else None
+    def _partition_of(self, work_list: WorkList) -> ClaimedPartition | None:
+        """The partition, if this process still holds the claim of the work list."""
+        claimed = self.partitions.get(work_list.partition)
+        return claimed if claimed is not None and claimed.work_list is work_list else None
 
     # -- works
 
@@ -114,11 +116,48 @@ class Backlog:
             siblings.is_begun = True
         self._count_started(work, 1)
 
+    def begin_batch(self, works: Sequence[Work], now: float) -> None:
+        """`begin` for the works of a batch that are attempted for the first time, and for those that they supersede."""
+        counts: dict[WorkList, int] = {}
+        begun = self._begun
+        for work in works:
+            if work.attempts != 1:
+                continue
+            if work.siblings is None and not work.superseded and work not in begun:
+                work.started_at = now
+                begun[work] = None
+                counts[work.work_list] = counts.get(work.work_list, 0) + 1
+            else:
+                for member in (work, *work.superseded):
+                    self.begin(member, now)
+        for work_list, count in counts.items():
+            if (partition := self._partition_of(work_list)) is not None:
+                partition.started += count
+
+    def settle_written(self, works: Sequence[Work], results: Sequence[WriteResult]) -> bool:
+        """`settle` for all works of a batch, if all are written and each is the only record of its event. Else nothing, and
+        False.
+        """
+        numbers: dict[WorkList, list[int]] = {}
+        for work, result in zip(works, results, strict=True):
+            if result.outcome is not Outcome.WRITTEN or result.reason or not work.is_alone:
+                return False
+            numbers.setdefault(work.work_list, []).append(work.record.event.sequence_number)
+        for work_list, settled in numbers.items():
+            if (partition := self._partition_of(work_list)) is not None:
+                partition.settle_all(settled)
+                partition.started -= len(settled)
+        for work in works:
+            del self._begun[work]
+        self.count -= len(works)
+        self.bytes -= sum([work.held for work in works])
+        return True
+
     def settle(self, work: Work) -> None:
         """The record is written, or the dead letter of its event is stored: releases the work. With the last record of an
         event the event is settled, if this process still holds its claim.
         """
-        siblings, partition = work.siblings, self._partition_of(work)
+        siblings, partition = work.siblings, self._partition_of(work.work_list)
         if partition is not None and (siblings is None or (siblings.open == 1 and not siblings.is_given_up)):
             partition.settle(work.record.event.sequence_number)
         self._end(work)
@@ -154,7 +193,7 @@ class Backlog:
             self._count_started(work, -1)
 
     def _count_started(self, work: Work, by: int) -> None:
-        partition = self._partition_of(work)
+        partition = self._partition_of(work.work_list)
         if partition is not None:
             partition.started += by
 

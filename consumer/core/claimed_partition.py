@@ -6,6 +6,7 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from consumer.core.effects import CheckpointSaved, PartitionDrained, SaveCheckpoint
 from consumer.core.settled.low_water import WorkList
@@ -29,6 +30,10 @@ class ClaimedPartition:
         self._saving = False
         self._refused = False  # the last save failed: the next one is not made early
         self._save_at = -math.inf  # from when on an early save is allowed
+
+    def settle_all(self, sequence_numbers: Sequence[int]) -> None:
+        self.work_list.settle_all(sequence_numbers)
+        self.settled_unsaved += 0 if self._transactional else len(sequence_numbers)
 
     def settle(self, sequence_number: int) -> None:
         self.work_list.settle(sequence_number)

@@ -189,10 +189,17 @@ class Lane:
 
     def note_results(self, works: Sequence[Work], results: Sequence[WriteResult], now: float) -> None:
         """Adapts concurrency and batch size to the results of a batch."""
-        self.in_flight -= 1
         throttled = sum(result.throttled for result in results)
         served = any(result.outcome is not Outcome.RETRY for result in results)
         unserved = not served and any(result.unserved for result in results)
+        self._adapt(len(works), throttled, now, served=served, unserved=unserved)
+
+    def note_written(self, count: int, now: float) -> None:
+        """`note_results` for a batch of `count` works that were all written."""
+        self._adapt(count, 0, now, served=True, unserved=False)
+
+    def _adapt(self, count: int, throttled: int, now: float, *, served: bool, unserved: bool) -> None:
+        self.in_flight -= 1
         if served:
             self.failures = 0
         elif unserved and now >= self.paused_until:
@@ -200,8 +207,8 @@ class Lane:
         self._served |= served
         self._throttled |= throttled > 0 or unserved
         if throttled:
-            self.limit = max(min(_MIN_BATCH, self._limits.operations), len(works) - throttled)
-        elif len(works) >= self.limit:
+            self.limit = max(min(_MIN_BATCH, self._limits.operations), count - throttled)
+        elif count >= self.limit:
             self.limit = min(self._limits.operations, max(self.limit + 1, self.limit * 5 // 4))
         if now < self._until:
             return

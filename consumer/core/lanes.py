@@ -133,9 +133,7 @@ class Lanes:
         name, works = self._batches.pop(batch_id)
         lane = self._lanes[name]  # kept while a batch of it is in flight
         lane.note_results(works, results, now)
-        if self._charges.awaits(batch_id):
-            served = [result.request_units for result in results if result.outcome is not Outcome.RETRY]
-            self._charges.settle(batch_id, map(charge_of, results), now, served=served)
+        self._charge(batch_id, results, now)
         decided: list[tuple[Work, WriteResult]] = []
         to_retry: list[tuple[Work, WriteResult]] = []
         for work, result in zip(works, results, strict=True):
@@ -147,6 +145,27 @@ class Lanes:
                 to_retry.append((work, result))
         self._retry(lane, to_retry, now)
         return decided
+
+    def take_written(self, batch_id: int, results: Sequence[WriteResult], now: float) -> None:
+        """`take_results` and `release_key` for a batch whose works are all written."""
+        name, works = self._batches.pop(batch_id)
+        lane = self._lanes[name]
+        lane.note_written(len(works), now)
+        self._charge(batch_id, results, now)
+        if lane.ordered:
+            return
+        keys = self._keys
+        for work in works:
+            key = work.record.key
+            if waiting := keys[key]:
+                self._enqueue(waiting.popleft(), now)
+            else:
+                del keys[key]
+
+    def _charge(self, batch_id: int, results: Sequence[WriteResult], now: float) -> None:
+        if self._charges.awaits(batch_id):
+            served = [result.request_units for result in results if result.outcome is not Outcome.RETRY]
+            self._charges.settle(batch_id, map(charge_of, results), now, served=served)
 
     def _retry(self, lane: Lane, refused: list[tuple[Work, WriteResult]], now: float) -> None:
         if lane.ordered:

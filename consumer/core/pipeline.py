@@ -151,7 +151,12 @@ class Pipeline:
         self._lanes.hold(work)
 
     def _written(self, item: effects.BatchWritten, now: float) -> None:
-        for work, result in zip(self._lanes.batch(item.batch_id), item.results, strict=True):
+        works = self._lanes.batch(item.batch_id)
+        if self._backlog.settle_written(works, item.results):  # the hot path
+            self._poison = self.totals.count_written(item.results)
+            self._lanes.take_written(item.batch_id, item.results, now)
+            return
+        for work, result in zip(works, item.results, strict=True):
             self._tally(work, result)
         for work, result in self._lanes.take_results(item.batch_id, item.results, now):
             if result.outcome is Outcome.RETRY:  # its claim is over
@@ -232,12 +237,12 @@ class Pipeline:
         if partition is None:
             return
         partition.note_saved(item)
-        if item.saved:
-            self.totals.checkpoints += 1
-        else:
-            self.totals.checkpoints_failed += 1
-            if partition.draining:  # the deadline is near, so the next save does not wait for its turn
-                self._checkpoint_at = min(self._checkpoint_at, now + 0.5)
+        self.totals.checkpoints += item.saved
+        self.totals.checkpoints_failed += not item.saved
+        if (
+            partition.draining and not item.saved
+        ):  # the deadline is near: the next save does not wait for its turn
+            self._checkpoint_at = min(self._checkpoint_at, now + 0.5)
 
     def _ending(self, item: effects.PartitionDraining | effects.PartitionLost, now: float) -> None:
         partition = self._backlog.find_claimed(item.partition, item.epoch)
@@ -299,20 +304,14 @@ class Pipeline:
             yield effects.Fail(error)
 
     def _write(self, now: float) -> Iterator[effects.Effect]:
-        ending = any(partition.draining for partition in self._backlog.partitions.values())
-        for batch in self._lanes.collect(
-            now, lambda wanted, forced: self._limiter.take(wanted, now, forced), flush=ending
-        ):
-            for work in self._lanes.batch(batch.batch_id):
-                if work.attempts == 1:
-                    for begun in (work, *work.superseded):
-                        self._backlog.begin(begun, now)
+        limiter, flush = self._limiter, any(each.draining for each in self._backlog.partitions.values())
+        for batch in self._lanes.collect(now, lambda n, forced: limiter.take(n, now, forced), flush=flush):
+            self._backlog.begin_batch(self._lanes.batch(batch.batch_id), now)
             yield effects.WriteBatch(batch)
 
     def _save(self, now: float) -> Iterator[effects.Effect]:
         every, after = self._limits.checkpoint_every, self._limits.checkpoint_after
-        due = now >= self._checkpoint_at
-        if due:
+        if due := now >= self._checkpoint_at:
             self._checkpoint_at = now + every
         for partition in self._backlog.partitions.values():
             if (order := partition.start_save(now, every, after, due=due)) is not None:

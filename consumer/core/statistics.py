@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from msgspec import Struct
+
+from consumer.model import WriteResult
 
 _MOST_REASONS = 50
 """Reasons for dropping that are counted apart: a reason with an id in it must not fill the memory."""
@@ -33,6 +36,15 @@ class Totals(Struct):
     """Request units of the writes that succeeded."""
     dropped: dict[str, int] = {}
     """By reason: events, or single documents of them, that were not to be written."""
+
+    def count_written(self, results: Sequence[WriteResult]) -> int:
+        """Counts results that are all written. Returns how many events in a row are poison then: none."""
+        units = sum([result.request_units for result in results])
+        self.attempts += len(results)
+        self.written += len(results)
+        self.request_units += units
+        self.written_units += units
+        return 0
 
     def count_dropped(self, reason: str) -> None:
         if reason not in self.dropped and len(self.dropped) >= _MOST_REASONS:

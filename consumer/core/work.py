@@ -54,8 +54,14 @@ class Work(Struct, eq=False, gc=False):
 
     def __post_init__(self) -> None:
         record = self.record
-        self.size = len(record.payload) + len(record.partition_key) + OPERATION_OVERHEAD
-        self.held = record.size if self.siblings is None else len(record.payload)
+        payload = len(record.payload)
+        self.size = payload + len(record.partition_key) + OPERATION_OVERHEAD
+        self.held = payload + record.event.size if self.siblings is None else payload
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is the only record of its event, is not dropped, and superseded no other one."""
+        return self.siblings is None and not self.superseded and self.record.dropped is None
 
     def is_dropped(self, work_list: WorkList) -> bool:
         """Whether it goes when the claim of `work_list` drains (if nothing of its event was attempted) or is closed."""

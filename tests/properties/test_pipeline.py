@@ -671,3 +671,62 @@ def test_where_the_events_are_cut_changes_nothing_that_is_settled(events, cuts, 
     assert documents == {each.key: (each.event.sequence_number, each.index) for each in good}
     assert dead_letters == {each.event.sequence_number for each in records if each.rejection is not None}
     assert not records or checkpoints["0"].sequence_number == len(received) - 1
+
+
+@given(data=st.data(), transactional=st.booleans())
+def test_batches_that_are_all_written_are_settled_as_record_by_record(data, transactional):
+    """Two pipelines with the same inputs, one of which never takes the way for whole batches."""
+    routes = Routes(by_partition=True) if transactional else ROUTES[1]
+    hot, slow = (
+        Pipeline(
+            BacklogLimits(checkpoint_after=3, high_count=20),
+            BatchLimits(operations=4, flush_after=0.5, coalesce=True),
+            routes,
+            transactional=transactional,
+            rate=None,
+            now=0.0,
+        )
+        for _ in range(2)
+    )
+    slow._backlog.settle_written = lambda *_: False
+    now, numbers, waiting = 0.0, defaultdict(itertools.count), deque()
+
+    def handle(item):
+        found = [pipeline.handle(item, now=now) for pipeline in (hot, slow)]
+        assert found[0] == found[1]
+        waiting.extend(found[0])
+
+    for epoch in (1, 2):
+        for name in PARTITIONS if epoch == 2 else ():
+            handle(PartitionDraining(name, 1))
+        for name in PARTITIONS:
+            handle(PartitionClaimed(Claim(name, "me", epoch)))
+        for _ in range(data.draw(st.integers(1, 6))):
+            name, records = data.draw(st.sampled_from(PARTITIONS)), []
+            for key in data.draw(st.lists(st.sampled_from("aab"), max_size=6)):
+                number = next(numbers[name])
+                event = Event(name, number, f"o{number}", 0.0, b"{}")
+                of = data.draw(st.sampled_from([1, 1, 1, 2]))
+                records += [Record(event, f"{key}{n}", b"{}", "[1]", key, index=n, of=of) for n in range(of)]
+            handle(EventsReceived(name, epoch, tuple(records), None))
+            now += data.draw(st.sampled_from([0.0, 0.4, 1.1]))
+            handle(Tick())
+            while waiting:
+                effect = waiting.popleft()
+                if isinstance(effect, WriteBatch):
+                    answers = data.draw(st.sampled_from([["written"], ["written"], [*ANSWERS]]))
+                    results = tuple(
+                        ANSWERS[data.draw(st.sampled_from(answers))] for _ in effect.batch.records
+                    )
+                    if transactional:
+                        results = tuple(
+                            LETTER if each.outcome is Outcome.REJECT else each for each in results
+                        )
+                    handle(BatchWritten(effect.batch.batch_id, results))
+                elif isinstance(effect, SaveCheckpoint):
+                    claim = effect.claim
+                    handle(CheckpointSaved(claim.partition, claim.epoch, effect.checkpoint, saved=True))
+                elif isinstance(effect, StoreDeadLetters):
+                    handle(DeadLettersStored(effect.lot_id, stored=True))
+            assert hot.statistics(now) == slow.statistics(now)
+            check_pipeline(hot)

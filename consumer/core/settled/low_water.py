@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
@@ -80,11 +80,17 @@ class WorkList:
 
     def settle(self, sequence_number: int) -> None:
         """The event is written or its dead letter stored. Raises ValueError for one that is not unsettled."""
-        if sequence_number not in self._unsettled:
-            raise ValueError(f"event {sequence_number} of partition {self.partition} is not unsettled")
-        self._unsettled.remove(sequence_number)
-        self._settled.add(sequence_number)
-        self._changes += 1
+        self.settle_all((sequence_number,))
+
+    def settle_all(self, sequence_numbers: Sequence[int]) -> None:
+        """`settle` for several different events."""
+        numbers = set(sequence_numbers)
+        if not numbers <= self._unsettled:
+            found = ", ".join(map(str, sorted(numbers - self._unsettled)))
+            raise ValueError(f"event {found} of partition {self.partition} is not unsettled")
+        self._unsettled -= numbers
+        self._settled |= numbers
+        self._changes += len(numbers)
         self._advance()
 
     def checkpoint(self, saved_at: float, owner: str, epoch: int) -> Checkpoint:
@@ -101,9 +107,10 @@ class WorkList:
             self._saved = changes
 
     def _advance(self) -> None:
-        while self._queue and self._queue[0][0] in self._settled:
-            self.mark = self._queue.popleft()
-            self._settled.remove(self.mark[0])
+        queue, settled = self._queue, self._settled
+        while queue and queue[0][0] in settled:
+            self.mark = queue.popleft()
+            settled.remove(self.mark[0])
             self._changes += 1
 
     def _runs(self) -> Iterator[tuple[int, int]]:
