@@ -81,9 +81,11 @@ class SchemaFormat(Format):
     def __init__(self, framing: Framing, schemas: Lookup) -> None:
         self._framing = framing
         self.schemas = schemas
+        self.schema_in_body = framing is not by_content_type
 
     def shows_packing(self, event: Event) -> bool:
-        return self._framing is not by_content_type  # a record may begin with any bytes
+        # A record alone may begin with any bytes.
+        return self.schema_in_body and not _id_in(content_type_of(event))
 
     def decode(self, event: Event) -> Sequence[Any] | Rejection:
         framed = self._framing(event)

@@ -179,6 +179,9 @@ class Format:
     schemas: Lookup | None = None
     """What `schema_of` may need."""
 
+    schema_in_body = False
+    """Whether the id of a schema is in the body, which then has to be unpacked for `schema_of`."""
+
     def has_document(self, event: Event) -> bool:
         """False for a tombstone: an event without a body."""
         return bool(event.body)

@@ -113,7 +113,7 @@ class Guarded(Decoder):
         if event.unreadable is not None or not event.body:
             return ""
         try:
-            return self.reading.schema_of(self._unpacked(event))
+            return self.reading.schema_of(self._unpacked(event) if self.reading.schema_in_body else event)
         except MemoryError:
             raise
         except Exception:  # `decode` says what it is
@@ -276,7 +276,8 @@ class AutoFormat(Format):
         if not content_type:
             return self._json
         kind = media_type(content_type)
-        return self._avro if kind.startswith("avro/binary+") else self._by_type.get(kind, self._json)
+        with_id = kind.startswith("avro/binary") and "+" in kind
+        return self._avro if with_id else self._by_type.get(kind, self._json)
 
     def shows_packing(self, event: Event) -> bool:
         return self._of(event).shows_packing(event)

@@ -84,6 +84,7 @@ CE = {f"ce_{name}": value for name, value in CLOUD.items()}
 RECOGNISED = [
     ("avro/binary+ID", event(BODY, AVRO), [DOCUMENT]),
     ("upper case", event(BODY, f"Avro/Binary+{ID.upper()}"), [DOCUMENT]),
+    ("blanks", event(BODY, f"avro/binary + {ID}"), [DOCUMENT]),
     ("Kafka's header", event(BODY, **{"content-type": AVRO}), [DOCUMENT]),
     ("Kafka's header as bytes", event(BODY, **{"content-type": AVRO.encode()}), [DOCUMENT]),
     ("AMQP before the header", event(b'{"a":1}', "application/json", **{"content-type": AVRO}), [{"a": 1}]),
@@ -605,6 +606,10 @@ def test_packing_is_not_guessed_where_a_body_may_begin_so():
     made = decoder("avro", MemoryRegistry({ID: schema}))
 
     assert decode(made, event(b"\x1f\x8b\x08", AVRO)) == [{"a": -16, "b": -518}]
+    preamble = decoder("avro_preamble", MemoryRegistry({ID: schema}))
+    assert decode(preamble, event(b"\x1f\x8b\x08", AVRO)) == [{"a": -16, "b": -518}]
+    framed = b"\0\0\0\0" + ID.encode() + b"\x1f\x8b\x08"
+    assert decode(preamble, event(gzip.compress(framed))) == [{"a": -16, "b": -518}]
     plain = decoder("text", unpack="none")
     assert reason(decode(plain, event(gzip.compress(b"a")))) == "encoding"
 
