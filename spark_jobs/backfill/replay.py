@@ -24,6 +24,7 @@ from consumer.running.driver import Driver
 from consumer.running.waiting import when_available
 from consumer.sinks.cosmos.bulk import WriteMode
 from consumer.telemetry.records import shared
+from consumer.versions import SUPERSEDED
 from spark_jobs.backfill.budget import coordinator
 from spark_jobs.backfill.budget.progress import NUMBERS, Counts
 from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, open_checkpoints, open_sink
@@ -160,6 +161,7 @@ class _Writing:
             return Counts()
         totals = self._driver.statistics().totals
         totals_by_name = {name: getattr(totals, name) for name in NUMBERS if name != "existed"}
+        totals_by_name["written"] += totals.dropped.get(SUPERSEDED, 0)  # they are among those that existed
         return Counts(existed=self._sink.existed, reasons=dict(self._dead_letters.reasons), **totals_by_name)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from consumer.config import read_config
 from consumer.errors import PoisonError
-from consumer.model import Event
+from consumer.model import Batch, Event, Write
+from consumer.running.assembly import Parts
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from spark_jobs.backfill import replay as module
 from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
@@ -133,6 +134,24 @@ async def test_mode_create_leaves_documents_as_they_are_and_counts_them(replays)
     assert documents(replays.cosmos)["0-3"]["version"] == 3
     assert counts["0"].existed == 15  # five by the first replay, ten by the earlier events of this one
     assert len(documents(replays.cosmos)) == 10
+
+
+@pytest.mark.parametrize("mode", ["upsert", "create"])
+async def test_under_the_guard_a_backfill_overwrites_nothing_that_the_consumer_wrote_later(replays, mode):
+    replays.environment["COSMOS_GUARD"] = "number"
+    sink = Parts(read_config(replays.environment), replays.environment).sink()
+    routes = await sink.open()
+    for each in stream("0", 5, documents=10, first=105):  # ids 5 to 9, by the consumer
+        record = sink.prepare(Write(each))
+        batch = Batch(1, routes.lane_of(record), (record,))
+        await sink.write(batch, deadline=asyncio.get_running_loop().time() + 10)
+    await sink.aclose()
+    with Coordinator(Shares(1_000, whole=True)) as coordinator:
+        counts = await replays.run({"0": stream("0", 10)}, coordinator, mode=mode)
+
+    versions = {name: found["version"] for name, found in documents(replays.cosmos).items()}
+    assert versions == {f"0-{number}": number + (100 if number >= 5 else 0) for number in range(10)}
+    assert (counts["0"].existed, counts["0"].written) == (5, 10)
 
 
 async def test_poison_becomes_dead_letters_of_the_consumers_own_kind(replays):

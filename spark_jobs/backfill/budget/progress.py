@@ -17,7 +17,7 @@ class Counts(Struct, frozen=True):
     """Settled by an earlier run or attempt, or the same event once more."""
     written: int = 0
     existed: int = 0
-    """Of those written in mode create: the document was there already, and stays as it was."""
+    """Of those written: the document was there already (mode create) or of a later event (version guard), and stays as it was."""
     dead_letters: int = 0
     attempts: int = 0
     throttled: int = 0
