@@ -27,7 +27,7 @@ async def run(name: str, output: Path) -> None:
         await asyncio.to_thread(scene.publish, settings)
         for words in (
             ("lint", settings["CONSUMER_FILE"]),
-            ("consume", "--for", "10"),
+            ("consume", "--until", "latest"),
             ("dead-letters", "list"),
         ):
             print(f"$ tidemark {' '.join(words)}", flush=True)
