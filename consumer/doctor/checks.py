@@ -20,7 +20,7 @@ from consumer.config import (
 )
 from consumer.decoding.registries import AzureRegistry, ConfluentRegistry
 from consumer.definition.loading import load_definition
-from consumer.definition.model import Definition, HubDefinition
+from consumer.definition.model import Definition, HubDefinition, SinkDefinition
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
 from consumer.formats import DecoderName, registry_of
 from consumer.options import WritingTexts
@@ -125,6 +125,9 @@ def _of_consumer(hub: HubDefinition) -> Iterator[Check]:
     yield from _registry(settings, config)
     for target in _containers(hub):
         yield _cosmos(settings, target, "write", target.cosmos_container)
+    for sink in hub.sinks:
+        if sink.type not in set(SinkKind):
+            yield _opened(hub, sink)
     if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}:
         yield _sql(settings, config)
     if config.checkpoints is StoreKind.BLOB:
@@ -219,6 +222,31 @@ def _as_written(subject: str, found: ContainerDefinition | None, texts: WritingT
         yield failed("write", subject, f"no defaultTtl, and COSMOS_TTL is {texts.ttl}", on)
     elif texts.guard != "none" and texts.tombstone != "off" and found.default_ttl is None:
         yield warning("write", subject, "no defaultTtl: tombstones of deleted documents stay for ever", on)
+
+
+def _opened(hub: HubDefinition, sink: SinkDefinition) -> Check:
+    """Opens a sink of another type, which reads its target. What it would create is not created."""
+    subject = f"sink {sink.name} ({sink.type})"
+    creates = bool(getattr(sink.options, "create", False))
+    options = structs.replace(sink.options, create=False) if creates else sink.options
+
+    async def call() -> list[Finding]:
+        try:
+            opened = Parts(hub.config, hub.settings, hub).build_sink(structs.replace(sink, options=options))
+            try:
+                await opened.open()
+            finally:
+                await opened.aclose()
+        except SettingsError as error:
+            if creates:
+                done = "the consumer creates it when it starts; if it is there already, correct what is named"
+                return [warning("write", subject, str(error), done)]
+            return [
+                failed("write", subject, str(error), "correct what is named, in the file or at the target")
+            ]
+        return [ok("write", subject, "the target may be opened")]
+
+    return Check("write", subject, Needs("the right to write", subject), call)
 
 
 def _sql(settings: Settings, config: ConsumerConfig) -> Check:

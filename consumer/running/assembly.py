@@ -71,10 +71,11 @@ class Parts:
             kind = find_sink_type(self.config.sink)
             options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
             return kind.build(options, self._sink_context)
-        sinks = {sink.name: self._sink_of(sink) for sink in self._hub.sinks}
+        sinks = {sink.name: self.build_sink(sink) for sink in self._hub.sinks}
         return RoutedSink(sinks) if len(sinks) > 1 else sinks[self._hub.sinks[0].name]
 
-    def _sink_of(self, sink: SinkDefinition) -> Sink:
+    def build_sink(self, sink: SinkDefinition) -> Sink:
+        """One of the file's sinks. Raises SettingsError."""
         alone = len(self._hub.sinks) == 1
         context = replace(self._sink_context, settings=self.settings, name=sink.name, alone=alone)
         return find_sink_type(sink.type).build(sink.options, context)

@@ -1,6 +1,10 @@
 """The doctor tries what each hub of the consumer's file needs, and what they share once."""
 
+import pytest
+from deltalake import DeltaTable, Schema
+
 from consumer.doctor.checks import checks_of
+from consumer.sinks.lake.columns import parse_schema
 
 SETTINGS = {
     "EventHubConnection": "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
@@ -46,3 +50,28 @@ async def test_a_file_that_cannot_be_read_is_one_failed_check(tmp_path):
     [check] = checks_of({**SETTINGS, "CONSUMER_FILE": str(tmp_path / "none.toml")}, tmp_path)
 
     assert "the file cannot be read" in (await check.call())[0].found
+
+
+@pytest.mark.parametrize(
+    ("create", "is_there", "verdict", "words"),
+    [
+        (False, False, "failed", "there is no Delta table at"),
+        (True, False, "warning", "there is no Delta table at"),
+        (True, True, "ok", "may be opened"),
+    ],
+)
+async def test_a_sink_of_another_type_is_opened_and_nothing_is_created(
+    tmp_path, create, is_there, verdict, words
+):
+    table = tmp_path / "rows"
+    if is_there:
+        DeltaTable.create(str(table), Schema.from_arrow(parse_schema({"id": "string"})))
+    sink = f'rows = {{ type = "delta", uri = "{table}", columns = {{ id = "string" }}, create = {str(create).lower()} }}'
+    text = f'version = 1\n[hubs.a]\nhub = "a"\n[sinks]\n{sink}\n'
+    (tmp_path / "f.toml").write_text(text)
+    checks = checks_of({**SETTINGS, "CONSUMER_FILE": str(tmp_path / "f.toml")}, tmp_path)
+    [check] = [each for each in checks if each.subject == "sink rows (delta)"]
+    [finding] = await check.call()
+
+    assert (str(finding.verdict), words in finding.found) == (verdict, True)
+    assert table.exists() is is_there
