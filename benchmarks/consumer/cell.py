@@ -22,6 +22,8 @@ CELLS: dict[str, Cell] = {
     "ours": ours.end_to_end,
     "ours: driver and sink": ours.without_hub,
     "ours: driver and sink, Avro": ours.without_hub_avro,
+    "ours: driver and sink, traced": ours.without_hub_traced,
+    "ours: driver and sink, RU limit": ours.without_hub_limited,
     "ours: sink alone": ours.sink_alone,
     **ours.UPDATES,
     "ours: receiving": ours.receiving,

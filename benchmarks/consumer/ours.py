@@ -9,6 +9,10 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from msgspec import structs
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
 from benchmarks.consumer.decoders import READING, as_avro, avro_decoder
 from benchmarks.consumer.meter import Meter
 from benchmarks.consumer.world import CONTAINER, DATABASE, HUB, PARTITIONS, World, bodies
@@ -26,6 +30,7 @@ from consumer.running.process import ConsumerProcess
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tidemark.foundation.tracing.spans import NO_SPANS, Spans
 
 SINK_RECORDS = 40_000
 SINK_REQUESTS = 8  # at once, as the JavaScript cells
@@ -65,19 +70,24 @@ async def end_to_end(world: World, meter: Meter) -> None:
     await task
 
 
-async def without_hub(world: World, meter: Meter, *, avro: bool = False) -> None:
+async def without_hub(
+    world: World, meter: Meter, *, avro: bool = False, traced: bool = False, limited: bool = False
+) -> None:
     """The same from the moment an event is received."""
     events = _events(as_avro if avro else None)
+    if traced:
+        events = {partition: [_with_context(event) for event in each] for partition, each in events.items()}
     meter.begin()
     meter.first()
     checkpoints = MemoryCheckpointStore()
     sink = _sink(world)
     preparation = Preparation(sink.prepare, decoder=avro_decoder(READING) if avro else None)
     driver = Driver(
-        DriverSettings(HUB, "$Default"),
+        DriverSettings(HUB, "$Default", request_units=1e9 if limited else None),
         sink,
         checkpoints,
         MemoryDeadLetterStore(),
+        spans=_spans() if traced else NO_SPANS,
         preparation=preparation,
     )
     await driver.open()
@@ -92,6 +102,34 @@ async def without_hub(world: World, meter: Meter, *, avro: bool = False) -> None
 async def without_hub_avro(world: World, meter: Meter) -> None:
     """The same readings in Avro, with the id of a schema that is known."""
     await without_hub(world, meter, avro=True)
+
+
+async def without_hub_traced(world: World, meter: Meter) -> None:
+    """Each event with a trace context, and spans that are recorded and exported to nowhere."""
+    await without_hub(world, meter, traced=True)
+
+
+async def without_hub_limited(world: World, meter: Meter) -> None:
+    """With a limit of request units that holds nothing back."""
+    await without_hub(world, meter, limited=True)
+
+
+def _with_context(event: Event) -> Event:
+    context = f"00-{event.sequence_number + 1:032x}-{event.sequence_number + 1:016x}-01"
+    return structs.replace(event, properties={"traceparent": context})
+
+
+class _Nowhere(SpanExporter):
+    """Takes spans and keeps none."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+def _spans() -> Spans:
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
+    return Spans(provider.get_tracer("benchmark"), HUB, "$Default")
 
 
 async def _receive(driver: Driver, partition: str, events: Sequence[Event]) -> None:

@@ -136,7 +136,8 @@ def _links(contexts: Iterable[Mapping[Any, Any]]) -> list[Link]:
         if text in found or not names.is_traceparent(text):
             continue
         _, trace, span, flags = text.split("-")
-        state = TraceState.from_header([_text(properties, names.TRACESTATE)])
+        header = _text(properties, names.TRACESTATE)
+        state = TraceState.from_header([header]) if header else None
         context = SpanContext(int(trace, 16), int(span, 16), True, TraceFlags(int(flags, 16)), state)
         found[text] = Link(context)
         if len(found) == names.MOST_LINKS:
