@@ -35,8 +35,9 @@ MOST_LEVELS = 64
 """Levels of types within a schema, and of values that are read in C. Chosen: far more than people write, far less than what ends
 the process."""
 
-MOST_FREE = 1000
-"""Values without a byte (null, empty records) that one type may have. Chosen."""
+MOST_FREE = 16
+"""Values without a byte (null, empty records) that one type may have. Chosen: a body of 1 MB may ask for so many with each byte,
+and each is an entry of a dict."""
 
 MOST_DIGITS = 1000
 """Digits behind the point of a decimal. Chosen: a schema may ask for any number of them, and each is a character."""
