@@ -121,8 +121,10 @@ class _File:
 
     def _check_connection(self, table: Reader, name: object) -> None:
         """Tells of a connection without any setting, which would be found only when the sink is opened."""
-        if not isinstance(name, str) or any(
-            setting.partition("__")[0].casefold() == name.casefold() for setting in self._settings
+        if (
+            not isinstance(name, str)
+            or not name
+            or any(setting.partition("__")[0].casefold() == name.casefold() for setting in self._settings)
         ):
             return
         table.problem(
