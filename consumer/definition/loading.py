@@ -13,6 +13,7 @@ from consumer.definition.reading import read_definition
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.pacing.rate_limiter import divided
 from tidemark.foundation.settings_reader import ConfigError
+from tidemark.foundation.wording import file_problem
 
 
 def load_definition(settings: Mapping[str, str]) -> Definition:
@@ -25,7 +26,7 @@ def load_definition(settings: Mapping[str, str]) -> Definition:
     try:
         text = Path(name).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{FILE} is '{name}': the file cannot be read: {error}") from None
+        raise SettingsError(f"{FILE} is '{name}': the file cannot be read: {file_problem(error)}") from None
     try:
         return read_definition(text, settings, name=Path(name).name)
     except ConfigError as error:

@@ -27,8 +27,8 @@ from consumer.definition.overlaps import find_overlaps
 from consumer.formats import OPTIONS, BodyOptions, DecoderName, JsonOptions
 from consumer.mapping.steps.routes import Mapper, Route, RouteOptions, read_route
 from consumer.mapping.steps.table import read_steps
-from consumer.model import Operation
-from consumer.sinks.types import find_sink_type, read_options
+from consumer.model import Operation, Stream
+from consumer.sinks.types import SinkContext, SinkType, find_sink_type, read_options
 from tidemark.foundation.azure.connections import event_hubs_endpoint
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import sanitize_line
@@ -115,9 +115,20 @@ class _File:
             for line in str(error).splitlines():
                 table.problem("", line.removeprefix(f"{table.path}: "))
             return
-        self._check_connection(table, getattr(read, "connection", None))
+        if self._try_to_build(table, name, kind, read):
+            self._check_connection(table, getattr(read, "connection", None))
         if not options.refused:
             self._sinks[name] = SinkDefinition(name, kind_name, read)
+
+    def _try_to_build(self, table: Reader, name: str, kind: SinkType[Any], options: Any) -> bool:
+        """What only building a sink finds, such as a missing package, is told with the rest."""
+        try:
+            kind.build(options, SinkContext(self._settings, "hub", Stream("namespace", "hub", "group"), name))
+        except Exception as error:  # the code of a plug-in may raise anything
+            known = isinstance(error, SettingsError)
+            table.problem("", str(error) if known else f"cannot be built: {type(error).__name__}: {error}")
+            return False
+        return True
 
     def _check_connection(self, table: Reader, name: object) -> None:
         """Tells of a connection without any setting, which would be found only when the sink is opened."""

@@ -28,7 +28,8 @@ def parsed(text: str, *, source: str = "") -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ExpressionError(f"'{source or text}' is not an expression: {error}") from None
+        why = error.msg if isinstance(error, SyntaxError) else error
+        raise ExpressionError(f"'{source or text}' is not an expression: {why}") from None
 
 
 def part_text(node: ast.expr) -> str:

@@ -22,12 +22,13 @@ SETTINGS = {
     "Other__fullyQualifiedNamespace": "two.servicebus.windows.net",
     "HASH_KEY": "k" * 16,
     "CosmosConnection__accountEndpoint": "https://x.documents.azure.com",
+    "AzureWebJobsStorage": "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=a2V5;EndpointSuffix=core.windows.net",
     "CONTAINER": "from-a-setting",
     "CONSUMER_FLUSH_AFTER": "3s",
     "EVENTHUB_NAME": "of-the-settings",
 }
 SINK = '[sinks.documents]\ntype = "cosmos"\ndatabase = "db"\ncontainer = "c"\n'
-DELTA = '[sinks.rows]\ntype = "delta"\nuri = "az://lake/rows"\nconnection = "CONTAINER"\n'
+DELTA = '[sinks.rows]\ntype = "delta"\nuri = "az://lake/rows"\nconnection = "AzureWebJobsStorage"\n'
 HUB = '[hubs.flights]\nhub = "flights"\n'
 
 
@@ -125,7 +126,7 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}[hubs.'']\nhub = 'b'", ["consumer.toml hubs: found a name of 0 characters; 1 to 100 are accepted, on one line"]),
         (f"{DELTA}{HUB}[[hubs.flights.routes]]\noperation = 'delete'", ["consumer.toml:9 hubs.flights.routes[0].operation: a sink of the type delta cannot delete; accepted: create, upsert"]),
         (f"{DELTA}{HUB}[[hubs.flights.routes]]\noperation_from = '/op'\noperations = {{ r = 'replace' }}\ndelete_when_empty = true", ["consumer.toml:8 hubs.flights.routes[0].operation: a sink of the type delta cannot delete, replace; accepted: create, upsert"]),
-        (f"[sinks.a]\ntype = 'delta'\nconnection = 'CONTAINER'\nuri = 's3://x'\ncreate = true\ncommit_every = 'soon'\nsources = {{ a = 'b' }}\n{HUB}", [
+        (f"[sinks.a]\ntype = 'delta'\nconnection = 'AzureWebJobsStorage'\nuri = 's3://x'\ncreate = true\ncommit_every = 'soon'\nsources = {{ a = 'b' }}\n{HUB}", [
             "consumer.toml:2 sinks.a: create needs columns, from which the table is made",
             "consumer.toml:2 sinks.a: the uri 's3://x' cannot be opened; accepted: az://container/folder",
             "consumer.toml:2 sinks.a: the source 'b' of column 'a' is not known; accepted: $.name",
@@ -143,9 +144,10 @@ def test_the_app_settings_alone_are_one_hub():
             "consumer.toml:2 sinks.a: batch is 2, and the url has values of a document; accepted: batch = 1, or a fixed url",
             "consumer.toml:2 sinks.a: timeout is 0; accepted: more",
         ]),
+        (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = 'documents'\n[sinks.unused]\ntype = 'sql'", ["consumer.toml:10 sinks.unused: CONSUMER_SQL_URL is not set: the database's address, as SQLAlchemy writes it"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(29),
+    ids=range(30),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)
@@ -268,7 +270,9 @@ def test_the_keys_of_a_hub_are_the_settings_under_their_plain_names():
 
 
 def test_a_file_that_is_missing_is_told_with_its_setting(tmp_path):
-    with pytest.raises(SettingsError, match=r"CONSUMER_FILE is '.*none.toml': the file cannot be read"):
+    with pytest.raises(
+        SettingsError, match=r"CONSUMER_FILE is '.*none.toml': the file cannot be read: No such file"
+    ):
         load_definition({"CONSUMER_FILE": str(tmp_path / "none.toml")})
 
 
