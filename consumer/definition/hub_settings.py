@@ -31,9 +31,13 @@ _ELSEWHERE = {
 """Fields of ConsumerConfig that are no settings of a hub."""
 
 
+_UNMARKED = ("CONSUMER_START", "CONSUMER_GIVE_UP_AFTER")
+"""Settings of a hub whose fields do not name them, because they are read in another way than by the type of the field."""
+
+
 def keys_of_settings() -> dict[str, str]:
     """The names of settings by the keys that a hub's table may have."""
-    return {key_of(name): name for name in ["CONSUMER_START", *_names(ConsumerConfig, _ELSEWHERE)]}
+    return {key_of(name): name for name in [*_UNMARKED, *_names(ConsumerConfig, _ELSEWHERE)]}
 
 
 def _names(kind: type[Struct], without: Collection[str] = ()) -> Iterator[str]:

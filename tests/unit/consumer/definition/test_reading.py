@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from consumer.config import read_config
+from consumer.config import read_config, read_settings
 from consumer.definition.hub_settings import keys_of_settings
 from consumer.definition.loading import find_hub, load_definition, only_hub
 from consumer.definition.reading import read_definition
@@ -267,6 +267,27 @@ def test_the_keys_of_a_hub_are_the_settings_under_their_plain_names():
 
     assert keys.items() >= {"start": "CONSUMER_START", "high_events": "CONSUMER_HIGH_EVENTS"}.items()
     assert keys.keys().isdisjoint({"shutdown", "sink", "sql_url", "cosmos_database", "name", "http_port"})
+
+
+def test_every_setting_is_a_key_of_a_hub_or_belongs_to_a_sink_a_decoder_or_the_process():
+    of_sinks = ("COSMOS_", "CONSUMER_SQL_", "CONSUMER_SINK", "CONSUMER_ID", "CONSUMER_META")
+    of_decoders = ("CONSUMER_DECODER", "CONSUMER_UNPACK", "CONSUMER_JSON_ARRAYS", "CONSUMER_SCHEMA_REGISTRY")
+    of_processes = (
+        *(
+            "CONSUMER_NAME",
+            "CONSUMER_SHUTDOWN",
+            "CONSUMER_HTTP_PORT",
+            "CONSUMER_TELEMETRY_",
+            "TIDEMARK_TRACING",
+        ),
+        *("CONSUMER_METRICS_EXPORTER", "CONSUMER_MAXIMUM_INSTANCES", "FUNCTIONS_WORKER_PROCESS_COUNT"),
+    )
+    connections = ("EVENTHUB_CONNSTRING", "BLOB_CONNSTRING")  # the keys connection and storage_connection
+    others = read_settings({}).known - set(keys_of_settings().values())
+
+    assert {
+        name for name in others if not name.startswith((*of_sinks, *of_decoders, *of_processes, *connections))
+    } == set()
 
 
 def test_a_file_that_is_missing_is_told_with_its_setting(tmp_path):
