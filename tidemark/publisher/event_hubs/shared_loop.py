@@ -57,10 +57,21 @@ class SharedLoop:
                     if interrupts:
                         raise KeyboardInterrupt from None
                     raise
+                except BaseException:
+                    self._leave(task)
+                    raise
         finally:
             self._turn.release()
             if self._handed_over:
                 self._wake.set()
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task that an exception of a signal handler has left, and let it end on the other thread."""
+        if not task.done():
+            with self._count_lock:
+                self._handed_over += 1
+            task.add_done_callback(self._forget)
+            task.cancel()
 
     def _hand_over(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         with self._count_lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class FileStateStore:
 
     def __init__(self, path: str | Path) -> None:
         self._file = StateFile(Path(path))
+        self._use = threading.Lock()  # the file is closed by another thread than the one that may still write
         self._waiting: list[_Request] = []
         self._is_busy = False
         self._recent = 1.0  # mean duration of recent commits in seconds; the first ones have a thread
@@ -65,7 +67,11 @@ class FileStateStore:
         return self._ask(_Request(_future(), deadline, name, record, token), at_once=is_alone)  # type: ignore[return-value]
 
     async def aclose(self) -> None:
-        await asyncio.to_thread(self._file.close_all)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._use:
+            self._file.close_all()
 
     async def _load(self, deadline: float | None) -> States:
         states = await self._ask(_Request(_future(), deadline), at_once=False)
@@ -116,6 +122,10 @@ class FileStateStore:
         """The answers to a group of requests. Raises BusyError without `until`."""
         if all(request.record is None for request in group) and not self._file.path.exists():
             return [{} for _ in group]
+        with self._use:
+            return self._write_group(group, until)
+
+    def _write_group(self, group: list[_Request], until: float | None) -> list[States | str | Exception]:
         try:
             self._file.acquire(until=until)
             begun = time.monotonic()
