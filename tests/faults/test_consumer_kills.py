@@ -5,6 +5,7 @@ Every event is a document of its own, so that what the sink did beyond one write
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import re
@@ -13,8 +14,10 @@ import sqlite3
 from functools import partial
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from devstack.processes.child import free_ports, port_is_free
 from devstack.servers.faults import Fault
 from tests.faults.consumer_processes import (
     QUICK_LEASES,
@@ -458,3 +461,41 @@ async def test_an_sql_consumer_killed_again_and_again_has_every_row_exactly_once
         assert await stores.marks() == {"0": sent // 2 - 1, "1": sent // 2 - 1}
 
     assert sorted(rows(database)) == sorted(f"d{number}" for number in range(1, sent + 1))
+
+
+async def test_the_parent_answers_the_probes_of_its_workers_until_it_ends_and_a_taken_port_ends_the_start(
+    processes,
+):
+    port = next(each for each in free_ports(20) if port_is_free(each + 1) and port_is_free(each + 2))
+    processes.send(200)
+    address = {"CONSUMER_HTTP_PORT": str(port)}
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+
+        async def ask(path):
+            async with session.get(path) as answer:
+                return answer.status, await answer.text()
+
+        async def ready():
+            with contextlib.suppress(aiohttp.ClientError):
+                return (await ask("/ready"))[0] == 200
+            return False
+
+        async with processes.consumer("--processes", "2", **address) as parent:
+            await until(ready, within=40.0, what=parent.said)
+            await processes.until_written(parent)
+            live, metrics, state = [await ask(path) for path in ("/live", "/metrics", "/state")]
+            async with processes.consumer(**address) as another:
+                assert await another.ended() == 2
+                assert f"CONSUMER_HTTP_PORT: port {port}" in another.said()
+            assert await parent.stop() == 0
+        with pytest.raises(aiohttp.ClientError):
+            await ask("/live")
+
+    assert live == (200, "ok\n")
+    assert metrics[1].count("consumer_partitions{") == 2
+    found = [worker["consumers"][0] for worker in json.loads(state[1])["workers"]]
+    partitions = [partition for one in found for partition in one["partitions"]]
+    assert {partition["partition"] for partition in partitions} == {str(n) for n in range(PARTITIONS)}
+    assert all(
+        one["ready"] and partition["unsettled"] == 0 for one in found for partition in one["partitions"]
+    )
