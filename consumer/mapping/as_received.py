@@ -35,7 +35,8 @@ class AsReceived:
         self._paths = tuple(paths)
         self._texts = (str,) * len(self._paths)
         self._effective_key = effective_key
-        self._keys: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._name = self._paths[0][0] if len(self._paths) == len(self._paths[0]) == 1 else None
+        self._keys: dict[str | tuple[str, ...], tuple[str, str]] = {}
         """Text and route of partition keys."""
 
     def prepare(self, write: Write) -> Record | None:
@@ -55,19 +56,26 @@ class AsReceived:
         identity = document.get("id")
         if not isinstance(identity, str) or not has_each_key_once(body, document) or id_problem(identity):
             return None
-        values = tuple([find(document, path) for path in self._paths])
-        if tuple(map(type, values)) != self._texts:  # `1`, `1.0` and `true` are equal in Python
+        found: Any
+        if self._name is not None:  # faster than the general case below
+            found = document.get(self._name)
+            is_text = type(found) is str
+        else:
+            found = tuple([find(document, path) for path in self._paths])
+            is_text = tuple(map(type, found)) == self._texts
+        if not is_text:  # `1`, `1.0` and `true` are equal in Python
             return None
-        key = self._keys.get(values) or self._learn(values)
+        key = self._keys.get(found) or self._learn(found)
         return None if key is None else Record(event, key[0] + identity, body, *key)
 
-    def _learn(self, values: tuple[str, ...]) -> tuple[str, str] | None:
+    def _learn(self, found: str | tuple[str, ...]) -> tuple[str, str] | None:
+        values = (found,) if isinstance(found, str) else found
         if any(map(partition_key_problem, values, self._paths)):
             return None
         key = partition_key_text(values), self._effective_key(values) if self._effective_key else ""
         if len(self._keys) >= MOST_KEYS:
             self._keys.clear()
-        self._keys[values] = key
+        self._keys[found] = key
         return key
 
 
@@ -98,7 +106,8 @@ def _count_texts(values: Sequence[Any], levels: int) -> int:
     if dict in kinds or list in kinds:
         if not levels:
             return _TOO_DEEP
-        for kind, value in zip(kinds, values, strict=True):
+        for value in values:
+            kind = type(value)
             if kind is dict:
                 count += len(value) + _count_texts(list(value.values()), levels - 1)
             elif kind is list:
