@@ -32,10 +32,13 @@ def find(document: Any, path: Path) -> Any:
 
 
 def put(document: dict[str, Any], path: Path, value: Any) -> bool:
-    """Sets the value at a path; objects on the way are created. False if something else than an object is on the way."""
+    """Sets the value at a path. Objects on the way are created, or copied, because other writes of the event may have them too.
+    False if something else than an object is on the way.
+    """
     for name in path[:-1]:
-        document = document.setdefault(name, {})
-        if not isinstance(document, dict):
+        inner = document.get(name, {})
+        if not isinstance(inner, dict):
             return False
+        document[name] = document = dict(inner)
     document[path[-1]] = value
     return True

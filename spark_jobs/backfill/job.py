@@ -86,7 +86,7 @@ def command(
     selection = Selection(given["since"], given["until"], names, only_missing, lag)
     budget.shares()
     environment = given.pop("app_settings")
-    read_target(environment)
+    read_target(environment, budget.mode)
     settings = Settings(capture=capture, selection=selection, budget=budget, environment=environment, **given)
     for line in run(job.session(NAME), settings):
         typer.echo(line)

@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from uuid import uuid4
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
+from consumer.options import WritingTexts
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs.backfill.budget.coordinator import Coordinator
 from spark_jobs.backfill.budget.membership import sharing
@@ -95,7 +96,7 @@ def backfill(
     replayed, and JobError when a task failed for good: what was settled until then is saved, and the same call goes on
     from there.
     """
-    shares, config = settings.shares(), read_target(environment)
+    shares, config = settings.shares(), read_target(environment, settings.mode)
     wanted = shares.budget
     spark = captured.sparkSession
     _check_session(spark)
@@ -277,7 +278,9 @@ def _nothing(captured: DataFrame, hub: str) -> InputError:
 
 def _checkpoint_group(container: str, config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
     """The name of a partition's checkpoints: another one for other events, another container, or other documents."""
-    work = (container, settings.mode, config.id_from, config.transform, config.meta, events)
+    # Options of writing are told apart where there are any, so that a run of an older version is gone on with.
+    writing = () if config.writing == WritingTexts() else (structs.asdict(config.writing),)
+    work = (container, settings.mode, config.id_from, config.transform, config.meta, events, *writing)
     return hashlib.sha256(repr(work).encode()).hexdigest()[:16]
 
 

@@ -22,11 +22,12 @@ from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.azure.cosmos import cosmos_endpoint
 
 
-def read_target(settings: Mapping[str, str]) -> ConsumerConfig:
+def read_target(settings: Mapping[str, str], mode: WriteMode = "upsert") -> ConsumerConfig:
     """The consumer that the settings describe. Raises InputError when a backfill cannot write for it."""
     config = consumer_on_cosmos(settings, "a backfill writes to")
     with job_errors():
         Parts(config, settings)
+        open_sink(config, settings, mode)  # nothing is connected yet
     if config.dry_run:
         raise InputError("COSMOS_WRITE is false: nothing would be written; a backfill needs it unset or true")
     return config

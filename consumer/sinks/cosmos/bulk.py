@@ -19,6 +19,7 @@ import msgspec
 from msgspec import structs
 
 from consumer.mapping.documents import DocumentMapper, MappingOptions
+from consumer.mapping.operations import WriteOptions
 from consumer.mapping.partition_hash import (
     EFFECTIVE_KEYS,
     UNCERTAIN,
@@ -72,6 +73,7 @@ class CosmosBulkSink:
     ) -> None:
         self._container = CosmosContainer(settings, connection, database, container, headers)
         if mode == "create":
+            _check_creates(mapping.writing)
             writing = structs.replace(mapping.writing, operation=Operation.CREATE)
             mapping = structs.replace(mapping, writing=writing)
         self._mapping = mapping
@@ -134,6 +136,11 @@ class CosmosBulkSink:
                     await self._write_by_key(batch.records, range(len(results)), results)
         except TimeoutError:
             pass  # answers that came in time count; the other outcomes are unknown
+        except Exception as error:
+            if all(record.change is None or record.change.is_repeatable for record in batch.records):
+                raise
+            # The caller would send the whole batch again, and some of it must not take place twice.
+            _log.warning("%r: %r; what has an answer counts", self._container, error)
         return results
 
     async def _bulk_works_again(self) -> bool:
@@ -161,6 +168,11 @@ class CosmosBulkSink:
                 f"{self._container!r} was re-created with another partition key, {', '.join(definition.paths)}: "
                 "restart the consumer, so that documents are prepared for it"
             )
+        if definition != self._definition:
+            try:
+                self._mapper = self._mapper_of(definition)
+            except SettingsError as error:
+                raise UnavailableError(str(error)) from error
         self._definition = definition
         return _routes(ranges) if self.bulk else _ONE_LANE
 
@@ -250,6 +262,16 @@ class CosmosBulkSink:
             for of_key in by_key.values():
                 for part in parts(records, of_key):
                     tasks.create_task(self._writer.write(records, part, send, results, atomic=True))
+
+
+def _check_creates(writing: WriteOptions) -> None:
+    """With mode create nothing that exists may change. Raises SettingsError."""
+    asked = writing.operation_from is not None or writing.empty == "delete"
+    if asked or writing.operation not in {Operation.UPSERT, Operation.CREATE}:
+        raise SettingsError(
+            "COSMOS_OPERATION, COSMOS_OPERATION_FROM and COSMOS_EMPTY ask for more than creating documents, and mode create"
+            " changes nothing that exists; use mode upsert, with COSMOS_GUARD so that nothing newer is overwritten"
+        )
 
 
 def _is_read(operations: Sequence[Sent]) -> bool:

@@ -309,3 +309,52 @@ def test_a_rule_finds_its_operation_in_the_document_or_in_a_property(text, path)
 )
 def test_only_a_whole_later_document_makes_an_earlier_record_superfluous(later, earlier, replaces):
     assert later.replaces(earlier) is replaces
+
+
+def test_a_key_that_a_write_names_changes_no_other_write_of_the_event():
+    document = {"id": "a", "place": {"city": "LGA", "gate": 1}}
+    mapper = DocumentMapper(MappingOptions("hub"), ["/place/city"])
+    found = mapper.prepare(Write(Event("0", 5, "5", 7.0, b""), document, partition_key=("JFK",)))
+
+    assert (found.partition_key, document["place"]["city"]) == ('["JFK"]', "LGA")
+    assert msgspec.json.decode(found.payload)["place"] == {"city": "JFK", "gate": 1}
+
+
+@pytest.mark.parametrize(("given", "reason"), [((), "partition_key"), (("a", "b"), "partition_key")])
+def test_a_key_of_another_length_than_the_containers_is_rejected(given, reason):
+    mapper = DocumentMapper(MappingOptions("hub"), ["/city"])
+    found = mapper.prepare(Write(Event("0", 5, "5", 7.0, b""), {"id": "a"}, partition_key=given))
+
+    assert found.rejection.reason == reason
+
+
+async def test_a_container_that_was_created_anew_is_written_by_its_own_rules():
+    """Another unique key policy or time to live; known documents are gone."""
+    container = Container()
+    definitions = [ContainerDefinition("one", ("/id",), "Hash", 2)]
+    definitions.append(ContainerDefinition("two", ("/id",), "Hash", 2, unique_keys=True, default_ttl=-1))
+
+    async def definition():
+        return definitions[-1]
+
+    container.definition = definition
+    sink = CosmosBulkSink({}, database="db", container="c", mapping=MappingOptions("hub"))
+    sink._container = container
+    await sink.open()
+    before = sink.prepare(Write(Event("0", 1, "1", 0.0, b'{"id":"a"}'), ttl=60))
+    await sink.routes()
+    after = sink.prepare(Write(Event("0", 1, "1", 0.0, b'{"id":"a"}'), ttl=60))
+
+    assert (before.rejection.reason, after.rejection) == ("ttl", None)
+    assert sink._writer.rules.unique_keys
+
+
+async def test_a_failure_of_our_own_code_sends_no_increment_twice():
+    mapping = MappingOptions("hub", writing=WriteOptions(patch_mark=False))
+    sink = CosmosBulkSink({}, database="db", container="c", mapping=mapping)
+    sink._container = Container()  # which raises IndexError when it is asked
+    await sink.open()
+    found = sink.prepare(Write(Event("0", 1, "1", 0.0, b'{"id":"a"}'), patch=INCREMENT))
+    [result] = await sink.write(Batch(1, "0", (found,)), deadline=asyncio.get_running_loop().time() + 5)
+
+    assert (result.outcome, result.rejection.reason) == (Outcome.REJECT, "unknown_outcome")

@@ -55,6 +55,15 @@ def test_a_target_that_cannot_be_written_is_refused_by_its_setting(setting, told
         read_target({**CONSUMER, **setting})
 
 
+@pytest.mark.parametrize(
+    "setting", [{"COSMOS_OPERATION": "delete"}, {"COSMOS_OPERATION_FROM": "/op"}, {"COSMOS_EMPTY": "delete"}]
+)
+def test_mode_create_is_refused_where_events_change_what_exists(setting):
+    read_target({**CONSUMER, **setting}, "upsert")
+    with pytest.raises(InputError, match="use mode upsert, with COSMOS_GUARD"):
+        read_target({**CONSUMER, **setting}, "create")
+
+
 def test_a_cluster_that_starts_second_attempts_is_refused():
     captured = SimpleNamespace(sparkSession=SimpleNamespace(conf={"spark.speculation": "true"}))
 
