@@ -13,14 +13,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from consumer.errors import FencedError
-from consumer.model import NOTHING_SETTLED, Claim, Event, Record
+from consumer.model import NOTHING_SETTLED, Claim, Event, Outcome, Record, Rejection, WriteResult
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
 
 log = logging.getLogger("tidemark.consumer")
 
 
+_BEHIND = WriteResult(Outcome.RETRY, reason="an event before it is rejected first", retry_after=0.0)
+
+
 class MovedError(Exception):
     """The stored mark is not the one that the append began with: nothing was appended."""
+
+
+class RefusedError(Exception):
+    """The target refuses these rows for what is in one of them, and always will: nothing was appended. The text says why."""
 
 
 class AppendLog(Protocol):
@@ -30,7 +37,7 @@ class AppendLog(Protocol):
     """The number of the last event that is stored; NOTHING_SETTLED without one."""
 
     async def append(self, records: Sequence[Record], last: int) -> None:
-        """Stores the rows and the mark `last` in one step. After any error but MovedError the outcome is unknown."""
+        """Stores the rows and the mark `last` in one step. After any error but MovedError and RefusedError the outcome is unknown."""
         ...
 
 
@@ -51,7 +58,10 @@ class AppendingSink(PartitionedSink):
     async def write_again(self, records: Sequence[Record]) -> Results:
         stored = await self.load_event(records[0].event)
         if stored.mark == NOTHING_SETTLED:
-            await stored.append(records, records[0].event.sequence_number)
+            try:
+                await stored.append(records, records[0].event.sequence_number)
+            except RefusedError as error:
+                return [_rejected(error)] * len(records)
         return [WRITTEN] * len(records)
 
 
@@ -72,17 +82,39 @@ class Appender:
         last = records[-1].event.sequence_number
         stored = self._log or await self._load()
         remaining = [record for record in records if record.event.sequence_number > stored.mark]
-        if remaining:
-            self._tried, self._log = last, None  # until it is known what became of it
-            try:
-                await stored.append(remaining, last)
-            except MovedError:
-                await self._load()
-                if self._mark != last:  # otherwise it is ours: an answer was lost, and the repetition refused
-                    raise
-            else:
-                self._log, self._mark = stored, last
+        results = await self._append(stored, remaining, last) if remaining else []
+        return [*[WRITTEN] * (len(records) - len(remaining)), *results]
+
+    async def _append(self, stored: AppendLog, records: Sequence[Record], last: int) -> Results:
+        """Appends records of one event or more. If they are refused, the first event that is at fault is found by halving, so that
+        its dead letter is stored before the mark passes it.
+        """
+        self._tried, self._log = last, None  # until it is known what became of it
+        try:
+            await stored.append(records, last)
+        except RefusedError as error:
+            self._log = stored
+            return await self._append_halves(stored, records, last, error)
+        except MovedError:
+            await self._load()
+            if self._mark != last:  # otherwise it is ours: an answer was lost, and the repetition refused
+                raise
+        else:
+            self._log, self._mark = stored, last
         return [WRITTEN] * len(records)
+
+    async def _append_halves(
+        self, stored: AppendLog, records: Sequence[Record], last: int, error: RefusedError
+    ) -> Results:
+        numbers = sorted({record.event.sequence_number for record in records})
+        if len(numbers) == 1:
+            return [_rejected(error)] * len(records)
+        middle = numbers[(len(numbers) - 1) // 2]
+        size = sum(record.event.sequence_number <= middle for record in records)
+        results = await self._append(stored, records[:size], middle)
+        if results[-1] is WRITTEN:
+            return [*results, *await self._append(self._log or await self._load(), records[size:], last)]
+        return [*results, *[_BEHIND] * (len(records) - size)]
 
     async def _load(self) -> AppendLog:
         """Reads the mark. Raises FencedError if another consumer has moved it."""
@@ -102,6 +134,10 @@ class Appender:
             )
         self._log, self._mark = loaded, loaded.mark
         return loaded
+
+
+def _rejected(error: RefusedError) -> WriteResult:
+    return WriteResult(Outcome.REJECT, reason=str(error), rejection=Rejection("refused", str(error)))
 
 
 def _compare(claim: Claim, mark: int) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
+from aiohttp import web
 from azure.core.exceptions import ServiceResponseError
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 
@@ -16,13 +17,14 @@ from consumer.model import DeadLetter, Rejection, Write
 from consumer.running.replaying import Replay
 from consumer.sinks.lake import delta
 from consumer.sinks.lake.columns import parse_schema
+from consumer.sinks.lake.storage import storage_options
 from consumer.sinks.routed import RoutedSink
 from tests.support.consumer.lake import COLUMNS, DeltaTarget, ParquetTarget
 from tests.support.consumer.memory_sink import MemorySink
 from tests.support.consumer.sinks import built
 from tests.support.consumer.sql import World
 from tidemark.foundation.errors import SettingsError, UnavailableError
-from tidemark.testing import event, write
+from tidemark.testing import event, flight, write
 from tidemark.testing.sink_target import tried
 
 
@@ -219,12 +221,25 @@ async def test_a_column_that_is_added_meanwhile_is_null_in_our_rows(consumer, ta
     assert {row["added"] for row in await table.stored()} == {None}
 
 
-async def test_a_table_with_deletion_vectors_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("on", "words"),
+    [
+        ({"delta.enableDeletionVectors": "true"}, "has deletion vectors, .* DROP FEATURE deletionVectors"),
+        (
+            {
+                "delta.columnMapping.mode": "name",
+                "delta.minReaderVersion": "2",
+                "delta.minWriterVersion": "5",
+            },
+            "has column mapping",
+        ),
+    ],
+)
+async def test_a_table_that_deltalake_may_damage_is_refused(tmp_path, on, words):
     uri = f"{tmp_path}/vectors"
-    on = {"delta.enableDeletionVectors": "true"}
     DeltaTable.create(uri, Schema.from_arrow(parse_schema(COLUMNS)), configuration=on)
     sink = built("delta", {}, uri=uri)
-    with pytest.raises(SettingsError, match=r"has deletion vectors, .* DROP FEATURE deletionVectors"):
+    with pytest.raises(SettingsError, match=words):
         await sink.open()
 
 
@@ -252,6 +267,36 @@ async def test_a_table_that_cannot_be_read_now_may_be_readable_later(tmp_path, a
     await sink.aclose()
 
 
+@pytest.mark.wire
+async def test_a_managed_identity_is_asked_where_the_platform_serves_tokens(monkeypatch):
+    seen = []
+
+    async def handle(request):
+        seen.append((request.path, request.query.get("client_id"), dict(request.headers)))
+        if request.path == "/token":
+            token = {"access_token": "a token", "expires_on": "4102444800", "token_type": "Bearer"}
+            return web.json_response(token)
+        return web.Response(status=403)
+
+    runner = web.ServerRunner(web.Server(handle))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    here = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"{here}/token")
+    monkeypatch.setenv("IDENTITY_HEADER", "a header")
+    settings = {"S__accountName": "acme", "S__credential": "managedidentity", "S__clientId": "one"}
+    options = storage_options("az://lake/t", settings, "S")
+    local = {"azure_endpoint": f"{here}/acme", "azure_allow_http": "true"}
+    with pytest.raises(OSError, match="GET"):
+        await asyncio.to_thread(DeltaTable, "az://lake/t", storage_options={**options, **local})
+    await runner.cleanup()
+
+    (path, client, headers), (_, _, asked), *_ = seen
+    assert (path, client, headers["x-identity-header"]) == ("/token", "one", "a header")
+    assert asked["Authorization"] == "Bearer a token"
+
+
 async def test_a_partitioned_table_has_a_file_for_each_value(tmp_path):
     uri = f"{tmp_path}/parted"
     sink = built(
@@ -273,6 +318,26 @@ async def test_a_partitioned_table_has_a_file_for_each_value(tmp_path):
 
 
 # -- dead letters
+
+
+async def test_rows_that_a_constraint_of_the_table_refuses_are_rejected_and_no_others(table, consumer):
+    DeltaTable(table.uri).alter.add_constraint({"early": "gate < 10"})
+    sink = await consumer(table)
+    gates = {2: 50, 5: 50, 6: None}
+    todo = [event(n, flight(n, gate=gates.get(n, n))) for n in range(10)]
+    letters = []
+    while todo:
+        results = await write(sink, todo)
+        outcomes = [str(result.outcome) for result in results]
+        decided = next((n for n, outcome in enumerate(outcomes) if outcome != "written"), len(todo))
+        if decided < len(todo):
+            assert outcomes[decided] == "reject"
+            assert "failed validation check" in results[decided].rejection.detail
+            letters.append(todo[decided].sequence_number)
+        todo = todo[decided + 1 :]
+
+    assert letters == [2, 5, 6]
+    await expect(table, [0, 1, 3, 4, 7, 8, 9])
 
 
 async def test_a_dead_letter_behind_the_mark_is_written_once_however_often_it_is_replayed(consumer, target):

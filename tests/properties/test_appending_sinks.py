@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from consumer.errors import FencedError
 from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Record, Routes, Write
 from consumer.options import BatchLimits
-from consumer.sinks.appending import AppendingSink, MovedError
+from consumer.sinks.appending import AppendingSink, MovedError, RefusedError
 
 EVENTS = 12
+REFUSED = {4, 5, 9}
+"""Events with a row that the table refuses for ever."""
 
 
 class LostError(Exception):
@@ -35,6 +37,8 @@ class MemoryLog:
             raise LostError
         if self._table.mark != self.mark or fault == "refused":
             raise MovedError
+        if REFUSED & {record.event.sequence_number for record in records}:
+            raise RefusedError("bad")
         self._table.rows += [record.event.sequence_number for record in records]
         self._table.mark = self.mark = last
         if fault == "after":
@@ -100,16 +104,23 @@ class Consumer:
         except FencedError:
             self._start()
             return
-        written = [result.outcome is Outcome.WRITTEN for result in results]
-        assert len(set(written)) == 1
-        if written[0]:
-            assert set(range(self.next, self.next + len(records))) <= set(self._world.table.rows)
-            self.next += len(records)
+        decided = 0
+        for event, result in zip(events, results, strict=True):
+            if result.outcome is Outcome.RETRY:
+                break
+            decided += 1
+            if result.outcome is Outcome.REJECT:
+                self._world.letters.add(event.sequence_number)  # the lane is held until it is stored
+                break
+            assert event.sequence_number in {*self._world.table.rows, *self._world.letters}
+        assert {result.outcome for result in results[decided:]} <= {Outcome.RETRY}
+        self.next += decided
 
 
 class World:
     def __init__(self):
         self.table, self.checkpoint, self.epochs, self.owner = Table(), -1, count(1), 0
+        self.letters = set()
 
 
 ACTIONS = st.sampled_from(["write", "write", "before", "after", "refused", "repeated", "save", "restart"])
@@ -126,6 +137,8 @@ def test_every_row_is_there_once_and_in_order_whatever_happens(steps):
         last = Consumer(world)
         for _ in range(2 * EVENTS):
             await last.write(3)
-        return world.table.rows
+        return world.table.rows, world.letters
 
-    assert asyncio.run(play()) == list(range(EVENTS))
+    rows, letters = asyncio.run(play())
+    assert rows == [number for number in range(EVENTS) if number not in REFUSED]
+    assert letters == REFUSED

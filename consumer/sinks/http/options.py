@@ -23,6 +23,7 @@ from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.http.outward import Outward, check_address, trusted_hosts
+from tidemark.foundation.secrets.known import hide_text
 from tidemark.foundation.tracing.spans import current_header
 
 MAX_ANSWER = 4096
@@ -151,9 +152,18 @@ def _build(options: HttpOptions, context: SinkContext) -> HttpSink:
         if not context.settings.get(setting, "").strip()
     ]
     template = UrlTemplate(options.url)
-    refuse(missing, lambda: check_address(template.plain, "url", trusted_hosts(context.settings)))
     headers = {**options.headers}
-    headers |= {name: context.settings[setting].strip() for name, setting in options.secret_headers.items()}
+    headers |= {
+        name: context.settings.get(setting, "").strip() for name, setting in options.secret_headers.items()
+    }
+    missing += [
+        f"the value of the header {name} has characters that no header has; accepted: one line of ASCII"
+        for name, value in headers.items()
+        if not (value.isascii() and value.isprintable())
+    ]
+    refuse(missing, lambda: check_address(template.plain, "url", trusted_hosts(context.settings)))
+    for setting in options.secret_headers.values():
+        hide_text(context.settings[setting])
     seconds = parse_duration(options.timeout)
     mapper = RequestMapper(template, options.key)
     return HttpSink(mapper, context.stream, options, headers, Outward(context.settings), seconds)

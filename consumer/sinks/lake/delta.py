@@ -13,17 +13,18 @@ from typing import TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from consumer.model import NOTHING_SETTLED, Claim, Event, Record, Routes, Stream, Write
 from consumer.options import BatchLimits
-from consumer.sinks.appending import AppendingSink, MovedError
+from consumer.sinks.appending import AppendingSink, MovedError, RefusedError
 from consumer.sinks.lake.columns import RowMapper, parse_schema
 from consumer.sinks.lake.options import DeltaOptions, batches_of
 from consumer.sinks.lake.rows import APPENDING, identity_of, identity_of_event, prepare_row
 from consumer.sinks.lake.storage import storage_options
 from consumer.sinks.types import SinkContext, SinkType
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.sql.threads import Threads
 
 _T = TypeVar("_T")
@@ -33,6 +34,9 @@ THREADS = 8
 OPEN_WITHIN = 60.0
 """Seconds for the table to be read at the start. Chosen: the timeout of a call of the consumer."""
 _DELETION_VECTORS = "deletionVectors"
+_COLUMN_MAPPING = "delta.columnMapping.mode"
+_FAILED_CHECK = "failed validation check"
+"""Of the text of deltalake 1.6 for rows that a CHECK constraint or an invariant of the table refuses; it has no error of its own."""
 
 
 class DeltaSink(AppendingSink):
@@ -90,7 +94,7 @@ class DeltaSink(AppendingSink):
                     f"there is no Delta table at {self._uri} ({_first_line(error)}); create it, or set create = true with columns"
                 ) from error
             table = self._create_table(self._columns)
-        refuse_deletion_vectors(table, self._uri)
+        refuse_unsafe(table, self._uri)
         found = list(table.metadata().partition_columns)
         if self._partition_by and found != self._partition_by:
             raise SettingsError(
@@ -179,19 +183,25 @@ class DeltaLog:
         table.update_incremental()  # raises if the log is gone or ends before
         if table.metadata().id != self._id or self._stored_mark() != self.mark:
             raise MovedError
-        refuse_deletion_vectors(table, table.table_uri)
+        refuse_unsafe(table, table.table_uri)
         properties = CommitProperties(app_transactions=[Transaction(self._application, last)])
-        batch = _with_all_columns(self._mapper.batch(records), pa.schema(table.schema().to_arrow()))
+        batch = _with_all_columns(_batch(self._mapper, records), pa.schema(table.schema().to_arrow()))
         try:
             write_deltalake(table, batch, mode="append", commit_properties=properties)
         except CommitFailedError as error:
             raise MovedError from error
+        except DeltaError as error:
+            if _FAILED_CHECK in str(error):  # a constraint of the table
+                raise RefusedError(sanitize_line(str(error))) from error
+            raise
         self.mark = last
 
 
-def refuse_deletion_vectors(table: DeltaTable, uri: str) -> None:
-    """Raises SettingsError: in such tables, compaction by delta-rs lost rows or brought deleted ones back, up to releases of
-    September 2026 (delta-rs PR 4692).
+def refuse_unsafe(table: DeltaTable, uri: str) -> None:
+    """Raises SettingsError for tables that deltalake may damage.
+
+    With deletion vectors, compaction by delta-rs lost rows or brought deleted ones back, up to releases of September 2026 (delta-rs
+    PR 4692). With column mapping, deltalake 1.6 writes and says nothing; whether under the right names is not tried.
     """
     protocol = table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
@@ -200,6 +210,18 @@ def refuse_deletion_vectors(table: DeltaTable, uri: str) -> None:
             f"the Delta table at {uri} has deletion vectors, which this sink refuses. Write to a table without them: in Spark,"
             " ALTER TABLE ... DROP FEATURE deletionVectors removes them, which rewrites files and the history"
         )
+    if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
+        raise SettingsError(
+            f"the Delta table at {uri} has column mapping ({_COLUMN_MAPPING}), which this sink refuses. Write to a table without it"
+        )
+
+
+def _batch(mapper: RowMapper, records: Sequence[Record]) -> pa.RecordBatch:
+    """Raises RefusedError for a value that Arrow does not take, which no value should be that has a row."""
+    try:
+        return mapper.batch(records)
+    except pa.ArrowException as error:
+        raise RefusedError(f"{type(error).__name__}: {error}") from error
 
 
 def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

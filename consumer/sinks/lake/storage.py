@@ -13,6 +13,8 @@ from tidemark.foundation.secrets.known import hide_settings
 
 _LAKE = {"abfs", "abfss", "az"}
 _AZURITE = "UseDevelopmentStorage"
+_ACCOUNT = "azure_storage_account_name"
+_PUBLIC = "core.windows.net"
 _IDENTITIES = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET")
 """Variables by which deltalake finds an identity of its own accord."""
 
@@ -32,6 +34,9 @@ def storage_options(uri: str, settings: Mapping[str, str], prefix: str) -> dict[
         options = _by_key(endpoint.connection_string)
     known = {name: value for name, value in options.items() if value}
     hide_settings(known)
+    account, named = known.get(_ACCOUNT, ""), urlsplit(uri).hostname or ""
+    if "@" in urlsplit(uri).netloc and account and named.partition(".")[0] != account.lower():
+        raise SettingsError(f"the uri '{uri}' is in another account than {prefix}, which is of {account}")
     return known
 
 
@@ -50,9 +55,12 @@ def _by_key(text: str) -> dict[str, str]:
     given = {name.strip().casefold(): value for name, _, value in (p.partition("=") for p in text.split(";"))}
     if given.get(_AZURITE.casefold(), "").casefold() == "true":
         return {"azure_storage_use_emulator": "true"}
+    account, suffix = given.get("accountname", ""), given.get("endpointsuffix", _PUBLIC)
     endpoint = given.get("blobendpoint", "").rstrip("/")
+    if not endpoint and suffix != _PUBLIC:  # another cloud
+        endpoint = f"https://{account}.blob.{suffix}"
     return {
-        "azure_storage_account_name": given.get("accountname", "") or _account_of(endpoint),
+        _ACCOUNT: account or _account_of(endpoint),
         "azure_storage_account_key": given.get("accountkey", ""),
         "azure_storage_sas_key": given.get("sharedaccesssignature", "").removeprefix("?"),
         "azure_endpoint": endpoint,
@@ -62,9 +70,11 @@ def _by_key(text: str) -> dict[str, str]:
 
 def _by_identity(address: str, settings: Mapping[str, str], prefix: str) -> dict[str, str]:
     options = {
-        "azure_storage_account_name": _account_of(address),
+        _ACCOUNT: _account_of(address),
         "azure_endpoint": address,
         "azure_client_id": identity_setting(settings, prefix, "clientId") or "",
+        # Where App Service and Container Apps serve tokens. By itself deltalake asks the address of virtual machines.
+        "azure_msi_endpoint": os.environ.get("IDENTITY_ENDPOINT", ""),
     }
     managed = identity_setting(settings, prefix, "credential") is not None
     if not managed and not any(os.environ.get(name) for name in _IDENTITIES) and shutil.which("az"):

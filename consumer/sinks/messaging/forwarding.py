@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -149,4 +151,4 @@ def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in properties.items() if isinstance(value, _PLAIN)}
 
 
-_PLAIN = (str, bytes, bool, int, float)
+_PLAIN = (str, bytes, bool, int, float, UUID, datetime)

@@ -19,7 +19,7 @@ from consumer.model import Batch, Outcome, Record, Routes, Write, WriteResult
 from consumer.options import BatchLimits
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
 from consumer.sinks.types import SinkContext, SinkType, refuse
-from tidemark.foundation.azure.connections import service_bus_endpoint
+from tidemark.foundation.azure.connections import service_bus_endpoint, transport_options
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.publisher import (
     BigBatchSender,
@@ -38,6 +38,8 @@ BATCHES = BatchLimits(operations=500, bytes=900_000, flush_after=0.5, concurrenc
 """A message of the standard tier takes 256 KB, which the sender divides a batch by. Chosen."""
 POLICY = SendPolicy(attempts=1)
 """The consumer tries again itself, with its own waits."""
+CLOSING = 2.0
+"""Seconds for a link to close. Chosen: it is also closed when a deadline has passed, which the consumer then exceeds by this."""
 _WRITTEN = WriteResult(Outcome.WRITTEN)
 
 
@@ -150,9 +152,10 @@ class ServiceBusSink:
         return self._idle.pop() if self._idle else self._make()
 
     async def _drop(self, sender: BigBatchSender) -> None:
-        """Closes a sender whose link may be broken."""
+        """Closes a sender whose link may be broken, and hang."""
         with suppress(Exception):
-            await sender.close()
+            async with asyncio.timeout(CLOSING):
+                await sender.close()
 
     async def aclose(self) -> None:
         senders, self._idle = self._idle, []
@@ -164,7 +167,8 @@ def _build(options: ServiceBusOptions, context: SinkContext) -> ServiceBusSink:
     endpoint = service_bus_endpoint(context.settings, options.connection)
     entity = options.queue or options.topic
     forwarding = Forwarding(f"{endpoint.address}/{entity}", context.stream, options.session, options.body)
-    names = {"queue_name": options.queue} if options.queue else {"topic_name": options.topic}
+    names: dict[str, Any] = {"queue_name": options.queue} if options.queue else {"topic_name": options.topic}
+    names["client_options"] = transport_options(context.settings)
 
     def make() -> BigBatchSender:
         if endpoint.connection_string is None:

@@ -165,6 +165,14 @@ def test_columns_come_from_the_document_and_from_the_event():
             {"azure_storage_account_name": "acme", "azure_storage_account_key": "a2V5"},
         ),
         (
+            {"S": "AccountName=acme;AccountKey=a2V5;EndpointSuffix=core.chinacloudapi.cn"},
+            {
+                "azure_storage_account_name": "acme",
+                "azure_storage_account_key": "a2V5",
+                "azure_endpoint": "https://acme.blob.core.chinacloudapi.cn",
+            },
+        ),
+        (
             {"S": "BlobEndpoint=https://acme.blob.core.windows.net/;SharedAccessSignature=?sv=1&sig=a%3D"},
             {
                 "azure_storage_account_name": "acme",
@@ -184,6 +192,13 @@ def test_columns_come_from_the_document_and_from_the_event():
 )
 def test_a_connection_is_told_to_deltalake_in_its_words(connection, expected):
     assert storage_options("abfss://lake@acme.dfs.core.windows.net/t", connection, "S") == expected
+
+
+def test_a_table_of_another_account_than_that_of_the_connection_is_told():
+    with pytest.raises(SettingsError, match="is in another account than S, which is of acme"):
+        storage_options(
+            "abfss://lake@other.dfs.core.windows.net/t", {"S": "AccountName=acme;AccountKey=a2V5"}, "S"
+        )
 
 
 def test_a_local_folder_needs_no_connection():
