@@ -10,15 +10,17 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 
 LONGEST = 3600.0
 """Seconds for which an instance stays away at most. Chosen: an operator who repairs a machine then sees it work within the hour."""
 
 
-class Service(StrEnum):
-    HUB = "the hub"
-    SINK = "the sink"
+HUB = "the hub"
+
+
+def sink_named(name: str) -> str:
+    """A sink in words; '' is the only one."""
+    return f"the sink '{name}'" if name else "the sink"
 
 
 class Reach:
@@ -26,19 +28,20 @@ class Reach:
 
     def __init__(self, after: float | None) -> None:
         self._after = after
-        self._failing_since: dict[Service, float] = {}
-        self._times = 0  # given up since the last write that was answered
+        self._failing_since: dict[str, float] = {}
+        self._cause = ""  # the service because of which it gave up last
+        self._times = 0  # given up since that service was reached
         self._back_from = -math.inf
         self.reason = ""
         """Why this instance is away; '' while it takes part."""
 
-    def note(self, service: Service, *, reached: bool, now: float) -> None:
-        """A service answered, or did not. Answers of the sink are those to writes."""
+    def note(self, service: str, *, reached: bool, now: float) -> None:
+        """HUB or a sink answered, or did not. Answers of a sink are those to writes."""
         if not reached:
             self._failing_since.setdefault(service, now)
             return
         self._failing_since.pop(service, None)
-        if service is Service.SINK:
+        if service == self._cause:
             self._times = 0
 
     def gives_up(self, now: float, others: int) -> bool:
@@ -48,7 +51,8 @@ class Reach:
         for service, since in self._failing_since.items():
             if now - since >= self._after:
                 self.reason = f"{service} was not reached for {now - since:.0f} s"
-                self._times += 1
+                self._times = self._times + 1 if service == self._cause else 1
+                self._cause = service
                 pause = (
                     0.0 if self._times == 1 else min(LONGEST, self._after * 2.0 ** min(self._times - 2, 10))
                 )

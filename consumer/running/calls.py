@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 @dataclass(eq=False)
 class Calls:
     """`stream` is hub and consumer group, which dead letters name; `timeout` is the seconds that a call may take. In a dry run
-    nothing is called. `on_answer` is called after each write with whether the sink was reached.
+    nothing is called. `on_answer` is called after each write with the name of the sink and whether it was reached.
     """
 
     sink: Sink
@@ -34,7 +34,7 @@ class Calls:
     stream: tuple[str, str]
     timeout: float
     dry_run: bool
-    on_answer: Callable[[bool], object]
+    on_answer: Callable[[str, bool], object]
 
     def deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.timeout
@@ -53,10 +53,10 @@ class Calls:
             raise
         except Exception as error:  # the outcome is unknown: written again
             log.warning("writing %d records failed: %r", len(batch.records), error)
-            self.on_answer(False)
+            self.on_answer(batch.records[0].sink, False)
             reason = f"{type(error).__name__}: {error}"
         else:
-            self.on_answer(any(result.reached for result in results))
+            self.on_answer(batch.records[0].sink, any(result.reached for result in results))
             if len(results) == len(batch.records):
                 return results
             reason = f"the sink answered {len(results)} of {len(batch.records)} records"

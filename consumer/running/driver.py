@@ -42,7 +42,7 @@ class Driver:
     """`failed` gets the error that ends the consumer; `receiving` is cleared while the pipeline takes no events.
 
     `on_checkpoint` is called with each saved checkpoint and the number of events that are unsettled then, `on_fenced`
-    with a partition and an epoch that another consumer replaced, `on_answer` after each write with whether the sink was
+    with a partition and an epoch that another consumer replaced, `on_answer` after each write with the name of the sink and whether it was
     reached. `chance` spreads retries in time. Without a `preparation` the sink reads the bodies of events itself.
     """
 
@@ -53,7 +53,7 @@ class Driver:
     _: KW_ONLY
     on_checkpoint: Callable[[Checkpoint, int], None] | None = None
     on_fenced: Callable[[str, int], None] | None = None
-    on_answer: Callable[[bool], object] = bool
+    on_answer: Callable[[str, bool], object] | None = None
     chance: Chance = random.random
     spans: Spans = NO_SPANS
     preparation: Preparation | None = None
@@ -68,7 +68,7 @@ class Driver:
             (settings.hub, settings.consumer_group),
             settings.call_timeout,
             settings.dry_run,
-            lambda reached: self.on_answer(reached),
+            lambda sink, reached: self.on_answer and self.on_answer(sink, reached),
         )
         self._routes: Routes | None = None  # as the sink returned them when it was opened
         self._pipeline: Pipeline | None = None

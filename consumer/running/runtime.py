@@ -21,7 +21,7 @@ from consumer.leasing.balance import split
 from consumer.leasing.claiming import claim_partition
 from consumer.leasing.fleet_share import FleetShare
 from consumer.leasing.ownership import Ownership
-from consumer.leasing.reach import Reach, Service
+from consumer.leasing.reach import HUB, Reach, sink_named
 from consumer.leasing.start_position import Expired, refuse_gap
 from consumer.model import Checkpoint, Claim, Event
 from consumer.options import PositionPolicy
@@ -96,7 +96,7 @@ class Consumer:
         self._close_by = 0.0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.driver.on_fenced = self.fenced
-        self.driver.on_answer = lambda reached: self._note(Service.SINK, reached=reached)
+        self.driver.on_answer = lambda sink, reached: self._note(sink_named(sink), reached=reached)
         self.ownership = Ownership(
             self.leases,
             self.settings.owner,
@@ -236,9 +236,9 @@ class Consumer:
         try:
             partitions = await self.receiver.partitions()
         except UnavailableError:
-            self._note(Service.HUB, reached=False)
+            self._note(HUB, reached=False)
             raise
-        self._note(Service.HUB, reached=True)
+        self._note(HUB, reached=True)
         limits = (self.settings.fleet_rate, self.settings.fleet_request_units)
         known: Collection[str] = partitions if limits == (None, None) else ()
         receivable = self._share.receivable(partitions, clock(), known_to_all=known)
@@ -320,7 +320,7 @@ class Consumer:
 
     # -- an instance that reaches nothing
 
-    def _note(self, service: Service, *, reached: bool) -> None:
+    def _note(self, service: str, *, reached: bool) -> None:
         self._reach.note(service, reached=reached, now=asyncio.get_running_loop().time())
 
     def _questions(self, deadline: float) -> Sequence[tuple[str, Awaitable[object]]]:
@@ -382,7 +382,7 @@ class Consumer:
 
         async def on_events(events: Sequence[Event], last_enqueued: int | None) -> None:
             if events:
-                self._note(Service.HUB, reached=True)
+                self._note(HUB, reached=True)
             try:
                 await self.driver.receive(partition, claim.epoch, events, last_enqueued)
             except Exception as error:  # an error in this program: the state in memory cannot be trusted
