@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from azure.eventhub import EventData
 from azure.eventhub.amqp import AmqpMessageProperties
@@ -23,7 +23,7 @@ from consumer.errors import FencedError
 from consumer.mapping.sources import parse_source
 from consumer.model import NOTHING_SETTLED, Claim, Outcome, Record, Rejection, Routes, Write, WriteResult
 from consumer.options import BatchLimits
-from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
+from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, amqp_properties, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
 from consumer.sinks.types import SinkContext, SinkType, refuse
 from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
@@ -304,7 +304,7 @@ class Forwarder:
     def _event(self, record: Record) -> EventData:
         forwarded = self._forwarding.forwarded(record)
         event = EventData(record.payload)
-        event.properties = cast("dict[str | bytes, Any]", forwarded.properties)
+        event.properties = amqp_properties(forwarded.properties)
         message = event.raw_amqp_message
         message.properties = AmqpMessageProperties(  # type: ignore[no-untyped-call]
             message_id=self._forwarding.message_id(record),

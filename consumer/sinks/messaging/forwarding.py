@@ -140,6 +140,15 @@ class Forwarding:
         return f"{digest}~{event.place}~{event.sequence_number}~{record.index}"
 
 
+def amqp_properties(properties: Mapping[str, Any]) -> dict[str | bytes, Any]:
+    """The properties as the SDKs take them: of a bare whole number they would make one of 32 bits, and refuse a longer one."""
+    return {name: _long(value) if type(value) is int else value for name, value in properties.items()}
+
+
+def _long(value: int) -> dict[str, Any]:
+    return {"TYPE": "LONG" if value < 1 << 63 else "ULONG", "VALUE": value}
+
+
 def check_body(body: str) -> None:
     """Raises SettingsError."""
     if body not in {"document", "event"}:

@@ -1,11 +1,19 @@
 """What a forwarded event carries, and that it never goes round."""
 
+from uuid import UUID
+
 import pytest
+from azure.eventhub import EventData
+from azure.eventhub._pyamqp._decode import decode_payload
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from consumer.model import Event, Operation, Stream, Write
-from consumer.sinks.messaging.forwarding import Forwarding
+from consumer.sinks.messaging.forwarding import Forwarding, amqp_properties
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from tidemark.foundation.errors import SettingsError
+from tidemark.publisher.event_hubs.sdk.event_encoding import encode_event
 
 STREAM = Stream("one.servicebus.windows.net", "Flights", "$Default")
 TARGET = "two.servicebus.windows.net/copies"
@@ -113,3 +121,22 @@ def test_message_ids_differ_by_hub_place_and_index_and_fit():
 @pytest.mark.parametrize("operation", [Operation.DELETE, Operation.PATCH, Operation.REPLACE])
 def test_a_message_is_no_change_of_another(operation):
     assert forwarding().prepare(Write(event(), operation=operation)).rejection.reason == "operation"
+
+
+@pytest.mark.parametrize(
+    "value", [5, -(2**31) - 1, 2**40, -(2**63), 2**64 - 1, True, 1.5, b"x", UUID(int=1), "Köln"]
+)
+def test_properties_of_any_size_arrive_as_they_were(value):
+    """Sequence numbers outgrow the 32 bits that the SDK gives to a bare whole number."""
+    properties = amqp_properties({"a": value, "tidemark-sequence-number": 2**40})
+    sent = EventData(b"x")
+    sent.properties = properties
+    encoded = encode_event(sent, stamped=False)
+    bus = bytearray()
+    message = ServiceBusMessage(b"x", application_properties=properties)
+    encode_payload(bus, PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message))
+    for raw in (encoded.head + encoded.tail, bytes(bus)):
+        arrived = decode_payload(memoryview(raw)).application_properties
+
+        assert arrived[b"tidemark-sequence-number"] == 2**40
+        assert arrived[b"a"] == (value.encode() if isinstance(value, str) else value)
