@@ -19,7 +19,7 @@ from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.receiving.until import epoch_seconds
-from consumer.running.replaying import Replay
+from consumer.running.replaying import ComparingSink, Replay
 from consumer.stores.dead_letter_document import to_document
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.app_settings import COMMAND_ROOT
@@ -223,7 +223,7 @@ def _risk(parts: Parts) -> str:
 
 
 async def _try_out(store: DeadLetterStore, parts: Parts, selection: Selection) -> Counter[str]:
-    """What would become of the dead letters, by the mapping alone. What is there already is not read."""
+    """What would become of the dead letters, by the mapping, and by what is there if the sink can compare."""
     sink = parts.sink()
     counts: Counter[str] = Counter()
     try:
@@ -231,13 +231,13 @@ async def _try_out(store: DeadLetterStore, parts: Parts, selection: Selection) -
         preparation = parts.preparation(sink)
         async for dead_letters in selection.chunks(store):
             for dead_letter in dead_letters:
-                counts[await _outcome_of(preparation, dead_letter)] += 1
+                counts[await _outcome_of(sink, preparation, dead_letter)] += 1
     finally:
         await sink.aclose()
     return counts
 
 
-async def _outcome_of(preparation: Preparation, dead_letter: DeadLetter) -> str:
+async def _outcome_of(sink: Sink, preparation: Preparation, dead_letter: DeadLetter) -> str:
     event, decoder = dead_letter.event, preparation.decoder
     if decoder is not None and (schemas := decoder.missing([event])):
         try:
@@ -250,8 +250,15 @@ async def _outcome_of(preparation: Preparation, dead_letter: DeadLetter) -> str:
         return f"would be rejected: {', '.join(rejections)}"
     if all(record.dropped is not None for record in records):
         return "would be dropped"
-    is_guarded = any(record.change is not None and record.change.stamp is not None for record in records)
-    return "would be written, or superseded by what is there" if is_guarded else "would be written"
+    guarded = [record for record in records if record.change is not None and record.change.stamp is not None]
+    if not isinstance(sink, ComparingSink):
+        return "would be written, or superseded by what is there" if guarded else "would be written"
+    try:
+        superseded = await sink.superseded(guarded, deadline=support.soon(DEADLINE))
+    except UnavailableError as error:
+        return f"would wait: {error}"
+    is_all = bool(superseded) and all(superseded) and len(superseded) == len(records)
+    return "would be superseded" if is_all else "would be written"
 
 
 def purge(

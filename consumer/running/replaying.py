@@ -28,6 +28,15 @@ class ReplayingSink(Protocol):
         ...
 
 
+@runtime_checkable
+class ComparingSink(Protocol):
+    """A sink that can say without a write what its version guard would leave alone."""
+
+    async def superseded(self, records: Sequence[Record], *, deadline: float) -> Sequence[bool]:
+        """Of each record whether a later event has changed its target. Raises UnavailableError."""
+        ...
+
+
 class Replay:
     """Maps dead letters by the present settings and writes them; those of one key in their order."""
 

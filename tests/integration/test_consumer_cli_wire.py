@@ -140,3 +140,28 @@ async def test_letters_are_written_once_the_cause_is_repaired(world, tidemark):
     gone = await tidemark("dead-letters", "purge", "--all", "--yes")
     assert "deleted 1 dead letters" in gone.output
     assert "0 dead letters" in (await tidemark("dead-letters", "list")).output
+
+
+async def test_a_dry_run_reads_what_the_guard_would_leave_alone(world, tidemark):
+    late = [
+        {**{key: value for key, value in flight(n).items() if key != "id"}, "number": f"f{n}"} for n in (0, 9)
+    ]
+    world.event_hubs.append("flights", "0", [json.dumps(each).encode() for each in late] + [b"{"])
+    world.produce(2, partitions=1)
+    async with world.consuming(COSMOS_GUARD="number"):
+        await world.until(lambda: world.ids() == {"f0", "f1"})
+        await asyncio.sleep(1.0)  # until the letters are stored
+    settings = {"CONSUMER_ID": "field:number", "COSMOS_GUARD": "number"}
+
+    dry = await tidemark("dead-letters", "replay", "--all", "--dry-run", **settings)
+
+    told = " ".join(dry.output.split())
+    assert "1 would be superseded 1 would be written 3 dead letters; dry run" in told.replace(
+        "1 would be rejected: json ", ""
+    )
+    assert "1 would be rejected: json" in told
+    assert "The version guard leaves alone what later events made" in told
+    assert world.ids() == {"f0", "f1"}
+    result = await tidemark("dead-letters", "replay", "--all", "--yes", **settings)
+    assert "superseded 1" in " ".join(result.output.split())
+    assert world.ids() == {"f0", "f1", "f9"}

@@ -31,8 +31,9 @@ from consumer.model import Batch, Operation, Outcome, Record, Routes, Write, Wri
 from consumer.sinks.cosmos.answers import NO_ANSWER, Answer, result_of_request
 from consumer.sinks.cosmos.client import BulkUnavailableError, ContainerDefinition, CosmosContainer, KeyRange
 from consumer.sinks.cosmos.requests import Sent, bulk_body, parts, sdk_operation
-from consumer.sinks.cosmos.steps import Rules, stamp_of
+from consumer.sinks.cosmos.steps import Rules, Step, next_step, stamp_of
 from consumer.sinks.cosmos.writing import RecordWriter
+from consumer.versions import SUPERSEDED
 from tidemark.foundation.azure.connections import Settings
 from tidemark.foundation.errors import SettingsError, UnavailableError
 
@@ -44,6 +45,7 @@ TRY_BULK_EVERY = 600.0
 """Seconds until bulk is tried again after the service or the SDK refused it."""
 
 _ONE_LANE = Routes()
+_READ = Step("Read")
 _PROBE = "tidemark-probe"
 
 _log = logging.getLogger(__name__)
@@ -142,6 +144,31 @@ class CosmosBulkSink:
             # The caller would send the whole batch again, and some of it must not take place twice.
             _log.warning("%r: %r; what has an answer counts", self._container, error)
         return results
+
+    async def superseded(self, records: Sequence[Record], *, deadline: float) -> Sequence[bool]:
+        """Of each record whether a later event has changed its document, by a read. Without a guard none is.
+
+        Raises UnavailableError.
+        """
+        free = asyncio.Semaphore(SINGLE_KEY_REQUESTS)
+
+        async def compare(record: Record) -> bool:
+            if stamp_of(record) is None:
+                return False
+            key = msgspec.json.decode(record.partition_key)
+            async with free, asyncio.timeout_at(deadline):
+                answer = await self._container.send_batch(
+                    self._opened.rid, key, [sdk_operation(record, _READ)], minimal=False
+                )
+            if not answer.operations:
+                raise UnavailableError(f"{self._container!r} did not answer a read: {answer.message}")
+            outcome = next_step(record, _READ, answer.operations[0], self._writer.rules)
+            return isinstance(outcome, WriteResult) and outcome.reason == SUPERSEDED
+
+        try:
+            return await asyncio.gather(*map(compare, records))
+        except TimeoutError:
+            raise UnavailableError(f"{self._container!r} did not answer reads in time") from None
 
     async def _bulk_works_again(self) -> bool:
         """Whether bulk was tried again now and works; then the routes must be read."""
