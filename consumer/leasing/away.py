@@ -21,16 +21,23 @@ Questions = Callable[[float], Sequence[tuple[str, Awaitable[object]]]]
 
 async def watch_reach(reach: Reach, ownership: Ownership, questions: Questions, *, every: float) -> None:
     """Looks every `every` seconds until it is cancelled."""
-    clock = asyncio.get_running_loop().time
     while True:
         await asyncio.sleep(every)
-        if reach.gives_up(clock(), ownership.others):
-            _log.warning("giving all partitions up, which other instances take: %s", reach.reason)
-            await ownership.leave()
-        elif reach.may_ask(clock()) and not ownership.holds_any and await _all_answer(questions):
-            _log.info("hub and sink answer again: taking part")
-            reach.came_back()
-            ownership.come_back()
+        try:
+            await _look(reach, ownership, questions)
+        except Exception:  # an instance that nobody watches would stay away for ever
+            _log.exception("whether hub and sink are reached is looked at again")
+
+
+async def _look(reach: Reach, ownership: Ownership, questions: Questions) -> None:
+    now = asyncio.get_running_loop().time()
+    if reach.gives_up(now, ownership.others):
+        _log.warning("giving all partitions up, which other instances take: %s", reach.reason)
+        await ownership.leave()
+    elif reach.may_ask(now) and not ownership.holds_any and await _all_answer(questions):
+        _log.info("hub and sink answer again: taking part")
+        reach.came_back()
+        ownership.come_back()
 
 
 async def _all_answer(questions: Questions) -> bool:

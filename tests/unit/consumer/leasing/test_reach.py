@@ -6,6 +6,7 @@ import itertools
 import pytest
 from msgspec import json
 
+from consumer.leasing.away import watch_reach
 from consumer.leasing.reach import HUB, LONGEST, Reach, sink_named
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, PartitionState, WriteResult
@@ -197,6 +198,30 @@ async def test_when_all_are_cut_off_nothing_is_passed_on_and_on_and_all_goes_on_
     assert fleet.owned() == {"a": 2, "b": 2, "c": 2}
     await fleet.end()
     assert len(fleet.sink.documents) == fleet.events()
+
+
+async def test_an_instance_comes_back_also_after_an_error_that_nobody_foresaw():
+    class Failing:
+        others, holds_any, back = 1, False, 0
+
+        async def leave(self):
+            raise RuntimeError("a bug")
+
+        def come_back(self):
+            self.back += 1
+
+    async def answers():
+        return None
+
+    reach, ownership = Reach(AFTER), Failing()
+    reach.note(HUB, reached=False, now=asyncio.get_running_loop().time())
+    watching = asyncio.create_task(
+        watch_reach(reach, ownership, lambda _: [("the hub", answers())], every=2.0)
+    )
+    await asyncio.sleep(AFTER + 10)
+    watching.cancel()
+
+    assert (ownership.back, reach.reason) == (1, "")
 
 
 async def test_an_instance_alone_keeps_its_partitions():
