@@ -16,8 +16,10 @@ from msgspec import Struct, structs
 from consumer.formats import DECODER, OPTIONS, REGISTRY, BodyOptions, DecoderName, JsonOptions
 from consumer.formats import SETTINGS as DECODER_SETTINGS
 from consumer.options import (
+    NO_PARKING,
     BacklogLimits,
     BatchLimits,
+    ParkingRules,
     PositionPolicy,
     Priority,
     ReceivingOptions,
@@ -83,6 +85,7 @@ class ConsumerConfig(Struct, frozen=True):
     """The most worker processes that the platform may run of a trigger, over all instances; 0 means unknown."""
     limits: BacklogLimits = BacklogLimits()
     batches: BatchLimits = BatchLimits()
+    parking: ParkingRules = NO_PARKING
     policy: PositionPolicy = PositionPolicy()
     sink: SinkKind = SinkKind.COSMOS
     dry_run: bool = False
@@ -102,8 +105,7 @@ class ConsumerConfig(Struct, frozen=True):
     id_from: Annotated[str, "CONSUMER_ID"] = "field:id"
     """`field:<path>`, or `position`: ids made of hub, partition and sequence number."""
     meta: Annotated[bool, "CONSUMER_META"] = False
-    transform: Annotated[str, "CONSUMER_TRANSFORM"] = ""
-    """`module:function` of the user's own code."""
+    transform: Annotated[str, "CONSUMER_TRANSFORM"] = ""  # `module:function`
     lease_interval: Annotated[float, "CONSUMER_LEASE_INTERVAL"] = 10.0
     lease_expiry: Annotated[float, "CONSUMER_LEASE_EXPIRY"] = 30.0
     shutdown: Annotated[float, "CONSUMER_SHUTDOWN"] = 25.0
@@ -114,8 +116,7 @@ class ConsumerConfig(Struct, frozen=True):
     receiving: ReceivingOptions = ReceivingOptions()
     telemetry: TelemetryConfig = TelemetryConfig()
     decoder: DecoderName = DecoderName.JSON
-    decode: BodyOptions = JsonOptions()
-    """The options of the decoder."""
+    decode: BodyOptions = JsonOptions()  # of the decoder
     doubts: tuple[str, ...] = ()
     """Names that look like misspelt settings, as sentences; they are logged at the start."""
 
@@ -327,6 +328,7 @@ def _unfit(config: ConsumerConfig) -> Iterator[str]:
             yield f"{name} is {limit:g}, but CONSUMER_SINK=sql is charged no request units; set {other}"
     if config.cosmos_bucket > MOST_BUCKETS:
         yield f"COSMOS_THROUGHPUT_BUCKET is {config.cosmos_bucket}; accepted: 1 to {MOST_BUCKETS}, or 0 for none"
+    yield from config.parking.problems(ordered=config.sink is SinkKind.SQL)
     if config.http_port > HIGHEST_PORT:
         yield f"CONSUMER_HTTP_PORT is {config.http_port}; accepted: 0 (none) to {HIGHEST_PORT}"
 

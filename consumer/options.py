@@ -5,13 +5,14 @@ A field with an app setting is annotated with the name of the setting, and a who
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from math import isfinite
 from typing import Annotated
 
 from msgspec import Struct
 
+from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.pacing.shared_rate import Rate
 
@@ -39,6 +40,49 @@ class BacklogLimits(Struct, frozen=True):
     are beyond one event that is not settled. Each takes memory, and is written again after a crash."""
     poison: Annotated[int, "CONSUMER_POISON_LIMIT"] = 500
     """This many events rejected in a row, with none written in between, end the process."""
+
+
+class ParkOrder(StrEnum):
+    """What becomes of later events of a parked key."""
+
+    NONE = "none"  # they are written
+    KEY = "key"  # they are parked behind it
+
+
+class ParkingRules(Struct, frozen=True):
+    """Which rejected records are parked and tried again before they become dead letters."""
+
+    reasons: Annotated[tuple[str, ...], "CONSUMER_PARK"] = ()
+    """Words of rejections, such as `status_404`; empty: none is parked."""
+    delays: Annotated[tuple[str, ...], "CONSUMER_PARK_DELAYS"] = ("1m", "10m", "1h")
+    """How long after each attempt the next one follows."""
+    order: Annotated[ParkOrder, "CONSUMER_PARK_ORDER"] = ParkOrder.NONE
+    most: Annotated[int, "CONSUMER_PARK_MOST"] = 1_000
+    """Parked events of a partition; with more, the partition waits."""
+
+    @property
+    def by_key(self) -> bool:
+        return self.order is ParkOrder.KEY and bool(self.reasons)
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """The delays. Raises ValueError."""
+        return tuple(parse_duration(delay) for delay in self.delays)
+
+    def problems(self, *, ordered: bool) -> Iterator[str]:
+        """What is wrong with the settings. `ordered`: the only sink writes in the order of each partition."""
+        try:
+            self.seconds  # noqa: B018 - raises
+        except ValueError as error:
+            yield f"CONSUMER_PARK_DELAYS: {error}"
+        if self.reasons and ordered:
+            yield (
+                "CONSUMER_PARK is set, and the sink writes in the order of each partition: what comes later would have passed a"
+                " parked event. Unset CONSUMER_PARK: rejected events become dead letters"
+            )
+
+
+NO_PARKING = ParkingRules()
 
 
 class BatchLimits(Struct, frozen=True):
@@ -124,6 +168,7 @@ class DriverSettings(Struct, frozen=True):
     consumer_group: str
     limits: BacklogLimits = BacklogLimits()
     batches: BatchLimits = BatchLimits()
+    parking: ParkingRules = NO_PARKING
     rate: Rate = None
     request_units: float | None = None
     call_timeout: float = 60.0

@@ -19,7 +19,7 @@ from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.receiving.until import epoch_seconds
-from consumer.running.replaying import ComparingSink, Replay
+from consumer.running.writing.replaying import ComparingSink, Replay
 from consumer.stores.dead_letter_document import to_document
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.app_settings import COMMAND_ROOT
@@ -38,6 +38,12 @@ _BODY_SHOWN = 4000  # characters
 _T = TypeVar("_T")
 
 Partition = Annotated[str | None, typer.Option(help="Only of this partition.")]
+Parked = Annotated[
+    bool,
+    typer.Option(
+        "--parked", help="Events that are parked to be tried again (CONSUMER_PARK), not dead letters."
+    ),
+]
 ReasonOption = Annotated[str | None, typer.Option(help="Only of this reason.")]
 Text = Annotated[str | None, typer.Option("--text", help="Only with this text in the reason's detail.")]
 After = Annotated[str | None, typer.Option("--after", help="Only what failed from this time on, ISO 8601.")]
@@ -90,10 +96,14 @@ class Selection(Struct, frozen=True):
 
 
 def _with_store(
-    where: tuple[Path, str | None], work: Callable[[DeadLetterStore], Coroutine[Any, Any, _T]]
+    where: tuple[Path, str | None],
+    work: Callable[[DeadLetterStore], Coroutine[Any, Any, _T]],
+    *,
+    parked: bool = False,
 ) -> _T:
     async def opened() -> _T:
-        store = support.open_parts(*where).dead_letters()
+        parts = support.open_parts(*where)
+        store = parts.parked() if parked else parts.dead_letters()
         try:
             await store.open()
             return await work(store)
@@ -110,6 +120,7 @@ def list_(
     after: After = None,
     before: Before = None,
     limit: Annotated[int, typer.Option(min=1, help="The first so many; all are counted.")] = 50,
+    parked: Parked = False,
     root: Root = COMMAND_ROOT,
     hub: Hub = None,
     json_: Json = False,
@@ -126,7 +137,7 @@ def list_(
                 shown.append(dead_letter)
         return shown, counts
 
-    dead_letters, counts = _with_store((root, hub), work)
+    dead_letters, counts = _with_store((root, hub), work, parked=parked)
     if json_:
         print_json([{"id": dead_letter.id, **to_document(dead_letter)} for dead_letter in dead_letters])
         return
@@ -138,22 +149,21 @@ def list_(
         table.add_row(*map(plain, cells), f"{len(dead_letter.event.body):,}")
     console.print(table)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
-    console.print(
-        f"{count_text(counts.total(), 'dead letter')}{': ' if reasons else ''}{plain(reasons)}",
-        soft_wrap=True,
-    )
+    what = count_text(counts.total(), "parked event" if parked else "dead letter")
+    console.print(f"{what}{': ' if reasons else ''}{plain(reasons)}", soft_wrap=True)
 
 
 def show(
     dead_letter_id: Annotated[str, typer.Argument(help="An id, as `list` shows it.")],
+    parked: Parked = False,
     root: Root = COMMAND_ROOT,
     hub: Hub = None,
     json_: Json = False,
 ) -> None:
     """One dead letter with everything that is known about it, and its body."""
-    dead_letter = _with_store((root, hub), lambda store: store.get(dead_letter_id))
+    dead_letter = _with_store((root, hub), lambda store: store.get(dead_letter_id), parked=parked)
     if dead_letter is None:
-        fail(f"there is no dead letter '{dead_letter_id}'")
+        fail(f"there is no {'parked event' if parked else 'dead letter'} '{dead_letter_id}'")
     document = to_document(dead_letter)
     if json_:
         print_json({"id": dead_letter.id, **document})

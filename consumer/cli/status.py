@@ -143,6 +143,7 @@ def _show(consumer: ConsumerView) -> None:
     limit = "no common limit" if consumer.rate_limit is None else f"limit {number_text(consumer.rate_limit)}"
     share = "?" if consumer.throttled_share is None else f"{consumer.throttled_share:.1%}"
     dropped = f", {consumer.dropped_total} dropped" if consumer.dropped_total else ""
+    dropped += f", {consumer.parked_count} parked" if consumer.parked_count else ""
     console.print(
         f"[bold]{escape(one_line(consumer.consumer))}[/]: {consumer.live} live, {_number(consumer.written_per_s)} records/s"
         f" ({limit}), {_number(consumer.ru_per_record)} RU per record, {_number(consumer.ru_per_s)} RU/s, {share} throttled,"

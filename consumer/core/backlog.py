@@ -86,7 +86,7 @@ class Backlog:
         claimed = self.partitions.get(partition)
         return claimed if claimed is not None and claimed.claim.epoch == epoch else None
 
-    def _partition_of(self, work_list: WorkList) -> ClaimedPartition | None:
+    def partition_of(self, work_list: WorkList) -> ClaimedPartition | None:
         """The partition, if this process still holds the claim of the work list."""
         claimed = self.partitions.get(work_list.partition)
         return claimed if claimed is not None and claimed.work_list is work_list else None
@@ -131,7 +131,7 @@ class Backlog:
                 for member in (work, *work.superseded):
                     self.begin(member, now)
         for work_list, count in counts.items():
-            if (partition := self._partition_of(work_list)) is not None:
+            if (partition := self.partition_of(work_list)) is not None:
                 partition.started += count
 
     def settle_written(self, works: Sequence[Work], results: Sequence[WriteResult]) -> bool:
@@ -144,7 +144,7 @@ class Backlog:
                 return False
             numbers.setdefault(work.work_list, []).append(work.record.event.sequence_number)
         for work_list, settled in numbers.items():
-            if (partition := self._partition_of(work_list)) is not None:
+            if (partition := self.partition_of(work_list)) is not None:
                 partition.settle_all(settled)
                 partition.started -= len(settled)
         for work in works:
@@ -157,18 +157,22 @@ class Backlog:
         """The record is written, or the dead letter of its event is stored: releases the work. With the last record of an
         event the event is settled, if this process still holds its claim.
         """
-        siblings, partition = work.siblings, self._partition_of(work.work_list)
+        siblings, partition = work.siblings, self.partition_of(work.work_list)
         if partition is not None and (siblings is None or (siblings.open == 1 and not siblings.is_given_up)):
             partition.settle(work.record.event.sequence_number)
         self._end(work)
 
-    def reject(self, work: Work, rejection: Rejection) -> Rejection:
-        """Returns why the event is a dead letter: of all its records that were rejected so far."""
+    def reject(self, work: Work, rejection: Rejection, *, park: bool) -> Rejection:
+        """Returns why the event is a dead letter, or parked: of all its records that were rejected, or parked, so far."""
         siblings = work.siblings
         if siblings is None:
             return rejection
-        siblings.rejected = [*siblings.rejected, (work.record, rejection)]
-        return rejection_of_event(siblings.rejected)
+        found = [*(siblings.parked if park else siblings.rejected), (work.record, rejection)]
+        if park:
+            siblings.parked = found
+        else:
+            siblings.rejected = found
+        return rejection_of_event(found)
 
     def release(self, work: Work) -> None:
         """The work is no longer held. This does not settle its event."""
@@ -193,7 +197,7 @@ class Backlog:
             self._count_started(work, -1)
 
     def _count_started(self, work: Work, by: int) -> None:
-        partition = self._partition_of(work.work_list)
+        partition = self.partition_of(work.work_list)
         if partition is not None:
             partition.started += by
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from consumer.core.effects import CheckpointSaved, PartitionDrained, SaveCheckpoint
+from consumer.core.parked import Parked
 from consumer.core.settled.low_water import WorkList
 from consumer.core.statistics import PartitionStatistics
 from consumer.model import Claim
@@ -24,6 +25,7 @@ class ClaimedPartition:
         self.draining = False
         self.started = 0  # events attempted and not settled
         self.settled_unsaved = 0
+        self.parked = Parked()
         self._transactional = transactional
         self._covered = 0  # how many of `settled_unsaved` the checkpoint has that is being saved
         self._drained = False
@@ -88,4 +90,5 @@ class ClaimedPartition:
             low_water=self.work_list.mark[0],
             unsettled=self.work_list.unsettled,
             draining=self.draining,
+            parked=self.parked.count,
         )

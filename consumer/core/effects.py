@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -60,6 +60,23 @@ class CheckpointSaved(_OfClaim, frozen=True):
     saved: bool
 
 
+class ParkedLoaded(_OfClaim, frozen=True):
+    """Parked events that were stored under earlier claims: their keys by sequence number, or by a text for those of a hub of
+    the same name before.
+    """
+
+    keys: Mapping[int | str, Collection[str]]
+
+
+class ParkedEnded(_OfClaim, frozen=True):
+    """A parked event was tried again for the last time: it is written, or a dead letter."""
+
+    number: int | str
+    written: int
+    """Records written."""
+    is_dead_letter: bool
+
+
 class PartitionDraining(_OfClaim, frozen=True):
     """Start no more events of this claim, finish those that were attempted, then save the last checkpoint."""
 
@@ -93,14 +110,20 @@ class WriteBatch(Effect, frozen=True):
 
 
 class RejectedRecord(Struct, frozen=True):
+    """A rejected record of an event, or the last of several; `records` are all of them that are stored now."""
+
     record: Record
     rejection: Rejection
     attempts: int
+    records: tuple[Record, ...]
 
 
 class StoreDeadLetters(Effect, frozen=True):
+    """`park`: stored to be tried again, not as dead letters."""
+
     lot_id: int
     rejected: tuple[RejectedRecord, ...]
+    park: bool = False
 
 
 class SaveCheckpoint(Effect, frozen=True):

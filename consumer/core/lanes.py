@@ -192,6 +192,21 @@ class Lanes:
         else:
             del self._keys[key]
 
+    def is_ordered(self, work: Work) -> bool:
+        return self._routes.of(work.record).by_partition
+
+    def take_waiting(self, work: Work) -> list[Work]:
+        """Removes and returns the works of this claim that wait for this one of their key, with those that they supersede."""
+        waiting = self._keys.get(work.record.key) or deque()
+        taken = [each for each in waiting if each.work_list is work.work_list]
+        if taken:
+            others = deque(each for each in waiting if each.work_list is not work.work_list)
+            self._keys[work.record.key] = others or None
+        works = [member for each in taken for member in (*each.superseded, each)]
+        for each in works:
+            each.superseded = ()
+        return works
+
     def restore_superseded(self, work: Work, now: float) -> list[Work]:
         """After a rejection: queues the last work that this one superseded, before all later works of its key.
 

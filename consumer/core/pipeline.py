@@ -21,15 +21,16 @@ from msgspec import structs
 
 from consumer.core import effects
 from consumer.core.backlog import Backlog, high_count, may_resume, pause_reason
+from consumer.core.burial import Burial
 from consumer.core.charging import is_capped
 from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.lanes import Lanes
-from consumer.core.rejected_queue import RejectedQueue
+from consumer.core.parked import BEHIND
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.core.work import Siblings, Work
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
-from consumer.options import BacklogLimits, BatchLimits
+from consumer.options import NO_PARKING, BacklogLimits, BatchLimits, ParkingRules
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
@@ -51,6 +52,7 @@ class Pipeline:
         now: float,
         request_units: float | None = None,
         chance: Chance | None = None,
+        parking: ParkingRules = NO_PARKING,
     ) -> None:
         """`chance` spreads retries in time; None does not spread them."""
         self._limits = limits
@@ -59,17 +61,15 @@ class Pipeline:
         self._charges = ChargeLimiter(request_units, now)
         self._lanes = Lanes(batches, routes, self._charges, chance)
         self._backlog = Backlog()
-        self._rejected = RejectedQueue()
         self._paused = ""  # the reason
         self._reading_routes = False
         self._routes_at = -math.inf
         self._routes_backoff = Backoff(chance)
-        self._dead_letters_backoff = Backoff(chance)
         self._checkpoint_at = now + limits.checkpoint_every
-        self._poison = 0
         self._cause = ""
         self._failed = False
         self.totals = Totals()
+        self._burial = Burial(self._backlog, self._lanes, self.totals, parking, chance)
 
     # -- entry
 
@@ -85,17 +85,18 @@ class Pipeline:
             case effects.BatchWritten():
                 self._written(item, now)
             case effects.DeadLettersStored():
-                self._stored(item, now)
+                self._cause = self._burial.stored(item, now) or self._cause
             case effects.CheckpointSaved():
                 self._saved(item, now)
             case effects.PartitionClaimed():
                 self._claimed(item, now)
+            case effects.ParkedLoaded() | effects.ParkedEnded():
+                self._parked(item)
             case effects.PartitionDraining() | effects.PartitionLost():
                 self._ending(item, now)
-            case effects.RateChanged():
-                self._limiter.set_rate(item.rate, now)
-            case effects.RequestUnitsChanged():
-                self._charges.set_rate(item.rate, now)
+            case effects.RateChanged() | effects.RequestUnitsChanged():
+                is_records = isinstance(item, effects.RateChanged)
+                (self._limiter if is_records else self._charges).set_rate(item.rate, now)
             case effects.RoutesRead():
                 self._routes_read(item, now)
         # A Tick needs no case: `handle` evaluates everything that depends on time after every input.
@@ -133,27 +134,39 @@ class Pipeline:
                 continue
             work = Work(record, partition.work_list, siblings)
             self._backlog.add(work)
+            if partition.parked.keys and self._take_parked(partition, work, now):
+                continue
             if self._transactional or (record.rejection is None and record.dropped is None):
                 self._lanes.add(work, now)
             elif record.rejection is not None:
-                self._backlog.begin(work, now)
-                self._bury(work, record.rejection)
+                self._bury(work, record.rejection, now)
             else:
                 self._settle(work)
+
+    def _take_parked(self, partition: ClaimedPartition, work: Work, now: float) -> bool:
+        """Settles a record that was parked under an earlier claim, or parks it behind an earlier one of its key."""
+        record = work.record
+        if partition.parked.has_stored(record.event.sequence_number, record.key):
+            self._backlog.settle(work)
+        elif record.rejection is None and record.dropped is None and self._burial.is_behind(work):
+            self._bury(work, BEHIND, now)
+        else:
+            return False
+        return True
 
     def _settle(self, work: Work) -> None:
         if work.record.dropped is not None:
             self.totals.count_dropped(work.record.dropped.reason)
         self._backlog.settle(work)
 
-    def _bury(self, work: Work, rejection: Rejection) -> None:
-        self._rejected.add(work, self._backlog.reject(work, rejection))
-        self._lanes.hold(work)
+    def _bury(self, work: Work, rejection: Rejection, now: float) -> None:
+        self._backlog.begin(work, now)
+        self._burial.bury(work, rejection)
 
     def _written(self, item: effects.BatchWritten, now: float) -> None:
         works = self._lanes.batch(item.batch_id)
         if self._backlog.settle_written(works, item.results):  # the hot path
-            self._poison = self.totals.count_written(item.results)
+            self._burial.poison = self.totals.count_written(item.results)
             self._lanes.take_written(item.batch_id, item.results, now)
             return
         for work, result in zip(works, item.results, strict=True):
@@ -170,12 +183,30 @@ class Pipeline:
                 self._lanes.release_key(work, now)
 
     def _reject(self, work: Work, rejection: Rejection, now: float) -> None:
+        closed = work.work_list.closed  # the present owner of the partition receives it itself
+        behind = [] if closed else self._burial.take_behind(work, rejection)
         for dropped in self._lanes.restore_superseded(work, now):
             self._backlog.release(dropped)
-        if work.work_list.closed:  # the present owner of the partition receives it itself
+        if closed:
             self._backlog.release(work)
         else:
-            self._bury(work, rejection)
+            self._bury(work, rejection, now)
+        for waiting in behind:
+            self._bury(waiting, BEHIND, now)
+
+    def _parked(self, item: effects.ParkedLoaded | effects.ParkedEnded) -> None:
+        partition = self._backlog.find_claimed(item.partition, item.epoch)
+        if partition is None:
+            return
+        if isinstance(item, effects.ParkedLoaded):
+            for number, keys in item.keys.items():
+                for key in keys:
+                    partition.parked.add(number, key)
+                partition.parked.note_stored(number)
+            return
+        partition.parked.end(item.number)
+        self.totals.written += item.written
+        self.totals.dead_letters += item.is_dead_letter
 
     def _tally(self, work: Work, result: WriteResult) -> None:
         totals = self.totals
@@ -191,46 +222,14 @@ class Pipeline:
             self._cause = f"{sink}{status}{result.reason}"
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
             totals.dead_letters += 1  # the sink stored the dead letter itself
-            self._poison += 1
+            self._burial.poison += 1
         elif result.outcome is Outcome.WRITTEN and result.reason == SUPERSEDED:
             totals.count_dropped(SUPERSEDED)
-            self._poison = 0
+            self._burial.poison = 0
         elif result.outcome is Outcome.WRITTEN and work.record.dropped is None:
             totals.written += 1
             totals.written_units += result.request_units
-            self._poison = 0
-
-    def _stored(self, item: effects.DeadLettersStored, now: float) -> None:
-        lot = self._rejected.take_stored(item.lot_id)
-        if item.stored:
-            self._dead_letters_backoff.worked()
-            others = self._backlog.count - len(lot) - len(self._rejected)
-            for work, _ in lot:
-                # A record rejected before any attempt proves no poison while others still wait for the sink: they may be
-                # written in between.
-                if self._is_first_letter(work):
-                    self.totals.dead_letters += 1
-                    self._poison += bool(work.attempts) or others <= 0
-                self._lanes.release_hold(work)
-                self._backlog.settle(work)
-        elif lot:
-            for work, _ in lot:
-                if work.work_list.closed:
-                    self._lanes.release_hold(work)
-                    self._backlog.release(work)
-            self._rejected.put_back(
-                [rejected for rejected in lot if not rejected[0].work_list.closed],
-                now + self._dead_letters_backoff.failed(),
-            )
-            self._cause = "the dead-letter store does not take them"
-
-    def _is_first_letter(self, work: Work) -> bool:
-        """Whether this is the first time that the dead letter of the event is stored."""
-        siblings = work.siblings
-        if siblings is None:
-            return True
-        first, siblings.is_dead_letter = not siblings.is_dead_letter, True
-        return first
+            self._burial.poison = 0
 
     def _saved(self, item: effects.CheckpointSaved, now: float) -> None:
         partition = self._backlog.find_claimed(item.partition, item.epoch)
@@ -278,17 +277,13 @@ class Pipeline:
         that are not in flight.
         """
         work_list = partition.work_list
-        rejected = self._rejected.remove(work_list)
-        for work in rejected:
-            self._lanes.release_hold(work)
-        for work in (*self._lanes.drop(work_list, now), *rejected):
+        for work in (*self._lanes.drop(work_list, now), *self._burial.remove(work_list)):
             self._backlog.release(work)
 
     # -- effects
 
     def _effects(self, now: float) -> Iterator[effects.Effect]:
-        if (lot := self._rejected.next_lot(now)) is not None:
-            yield lot
+        yield from self._burial.next_lots(now)
         yield from self._write(now)
         if self._lanes.stranded and not self._reading_routes and now >= self._routes_at:
             self._reading_routes = True
@@ -330,9 +325,9 @@ class Pipeline:
 
     def _check_limits(self, now: float) -> TidemarkError | None:
         limits, backlog = self._limits, self._backlog
-        if self._poison >= limits.poison:
+        if self._burial.poison >= limits.poison:
             return PoisonError(
-                f"{self._poison} events in a row were rejected and none was written (CONSUMER_POISON_LIMIT is {limits.poison});"
+                f"{self._burial.poison} events in a row were rejected and none was written (CONSUMER_POISON_LIMIT is {limits.poison});"
                 " the consumer stops before it drains the hub into the dead letters. See `tidemark dead-letters list` for the"
                 " reasons. When their cause is repaired, start again, and write them with `tidemark dead-letters replay`"
             )
@@ -345,13 +340,15 @@ class Pipeline:
         else:
             return None
         way_on = f"start again when the cause is gone, and all of them are received again; or raise {setting}, and they wait longer"
-        return BacklogError(f"{what}; {backlog.describe_oldest(now, self._cause)}; {way_on}")
+        return BacklogError(
+            f"{what}; {backlog.describe_oldest(now, self._burial.full_text() or self._cause)}; {way_on}"
+        )
 
     def _wake_at(self, now: float) -> float:
         at = min(
             self._checkpoint_at,
             self._lanes.next_at(self._limiter.next_at(now), now),
-            self._rejected.next_at(),
+            self._burial.next_at(),
         )
         if self._lanes.stranded and not self._reading_routes:
             at = min(at, self._routes_at)
@@ -390,7 +387,7 @@ class Pipeline:
             in_flight_batches=self._lanes.in_flight,
             rate_limit=self._limiter.rate,
             paused=bool(self._paused),
-            cause=self._cause,
+            cause=self._burial.full_text() or self._cause,
             concurrency=self._lanes.congestion(),
             partitions=tuple(partition.statistics() for partition in self._backlog.partitions.values()),
             pause_reason=self._paused and self._paused + self._lanes.waiting_most(),

@@ -4,9 +4,8 @@ Times are seconds of a monotonic clock.
 """
 
 import math
-from collections import deque
-from collections.abc import Sequence
-from itertools import count
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 
 from consumer.core.effects import RejectedRecord, StoreDeadLetters
 from consumer.core.settled.low_water import WorkList
@@ -22,11 +21,12 @@ Rejected = tuple[Work, Rejection]
 class RejectedQueue:
     """The rejected events that wait, and the lot that is being stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Iterator[int]) -> None:
+        """`numbers` are those of lots."""
         self._waiting: deque[Rejected] = deque()
         self._storing: tuple[int, list[Rejected]] | None = None
         self._not_before = -math.inf
-        self._numbers = count(1)
+        self._numbers = numbers
 
     def __len__(self) -> int:
         """How many wait, without the lot that is being stored."""
@@ -35,18 +35,55 @@ class RejectedQueue:
     def add(self, work: Work, why: Rejection) -> None:
         self._waiting.append((work, why))
 
-    def next_lot(self, now: float) -> StoreDeadLetters | None:
-        """The next lot to be stored; None while a lot is being stored, or until the pause after a failure ends."""
+    def next_lot(self, now: float, room: Counter[str] | None = None) -> StoreDeadLetters | None:
+        """The next lot to be stored; None while a lot is being stored, or until the pause after a failure ends.
+
+        With `room` it is a lot to be parked: of a partition no more than there is room for.
+        """
         if self._storing is not None or not self._waiting or now < self._not_before:
             return None
-        lot = [self._waiting.popleft() for _ in range(min(DEAD_LETTERS_AT_ONCE, len(self._waiting)))]
+        lot = self._take(room)
+        if not lot:
+            return None
         self._storing = (next(self._numbers), lot)
-        # Of several records of one event the last one's rejection tells of all.
-        events = {id(work.siblings or work): (work, why) for work, why in lot}
+        events: dict[int, list[Rejected]] = {}
+        for work, why in lot:
+            events.setdefault(id(work.siblings or work), []).append((work, why))
         return StoreDeadLetters(
             self._storing[0],
-            tuple(RejectedRecord(work.record, why, work.attempts) for work, why in events.values()),
+            # Of several records of one event the last one's rejection tells of all.
+            tuple(
+                RejectedRecord(
+                    found[-1][0].record,
+                    found[-1][1],
+                    found[-1][0].attempts,
+                    tuple(work.record for work, _ in found),
+                )
+                for found in events.values()
+            ),
+            park=room is not None,
         )
+
+    def _take(self, room: Counter[str] | None) -> list[Rejected]:
+        if room is None:
+            return [self._waiting.popleft() for _ in range(min(DEAD_LETTERS_AT_ONCE, len(self._waiting)))]
+        lot: list[Rejected] = []
+        for _ in range(len(self._waiting)):
+            rejected = self._waiting.popleft()
+            partition = rejected[0].work_list.partition
+            # A claim that is over has no room, and its works are removed.
+            if len(lot) < DEAD_LETTERS_AT_ONCE and room[partition] > 0:
+                room[partition] -= 1
+                lot.append(rejected)
+            else:
+                self._waiting.append(rejected)
+        return lot
+
+    def is_storing(self, lot_id: int) -> bool:
+        return self._storing is not None and self._storing[0] == lot_id
+
+    def waiting(self) -> Iterator[Work]:
+        return (work for work, _ in self._waiting)
 
     def take_stored(self, lot_id: int) -> list[Rejected]:
         """Removes and returns the lot that was being stored; empty if it is another one: the answer is outdated."""

@@ -34,6 +34,8 @@ class Totals(Struct):
     request_units: float = 0.0
     written_units: float = 0.0
     """Request units of the writes that succeeded."""
+    parked: int = 0
+    """Events parked, to be tried again."""
     dropped: dict[str, int] = {}
     """By reason: events, or single documents of them, that were not to be written."""
 
@@ -62,6 +64,8 @@ class PartitionStatistics(Struct, frozen=True):
     low_water: int
     unsettled: int
     draining: bool
+    parked: int = 0
+    """Events that are parked now."""
 
     @property
     def lag(self) -> int | None:
@@ -96,6 +100,10 @@ class PipelineStatistics(Struct, frozen=True):
     """When the pipeline next does something by itself. In the past: it was not called in time."""
     request_unit_limit: float | None = None
     """Request units per second that may be charged; None means no limit."""
+
+    @property
+    def parked_count(self) -> int:
+        return sum(partition.parked for partition in self.partitions)
 
     @classmethod
     def of_nothing(cls) -> PipelineStatistics:

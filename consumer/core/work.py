@@ -33,6 +33,7 @@ class Siblings(Struct, eq=False, gc=False):
     is_dead_letter: bool = False
     """Whether its dead letter is stored, and counted. It is stored again when another record is rejected."""
     rejected: list[tuple[Record, Rejection]] = []
+    parked: list[tuple[Record, Rejection]] = []
 
 
 class Work(Struct, eq=False, gc=False):

@@ -23,6 +23,7 @@ from consumer.options import MetricsExporter
 from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from consumer.receiving.until import UntilReceiver
+from consumer.running.writing.parking import SUFFIX
 from consumer.sinks.routed import RoutedSink
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
@@ -131,6 +132,11 @@ class Parts:
         if self.config.checkpoints is StoreKind.BLOB:
             return BlobLeaseStore(self._container(self.config.blob_container), self.stream)
         return self._sql.leases()
+
+    def parked(self) -> DeadLetterStore:
+        """Beside the dead letters: a store of the same kind, under another consumer group."""
+        group = self.config.consumer_group + SUFFIX
+        return Parts(structs.replace(self.config, consumer_group=group), self.settings).dead_letters()
 
     def dead_letters(self) -> DeadLetterStore:
         config = self.config

@@ -22,10 +22,12 @@ from consumer.core.statistics import PipelineStatistics
 from consumer.errors import FencedError
 from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Routes, WriteResult
-from consumer.options import DriverSettings
-from consumer.ports import CheckpointStore, DeadLetterBox, OrderedSink, Sink
-from consumer.running.calls import Calls, again
-from tidemark.foundation.errors import TidemarkError
+from consumer.options import NO_PARKING, DriverSettings
+from consumer.ports import CheckpointStore, DeadLetterBox, DeadLetterStore, OrderedSink, Sink
+from consumer.running.writing.calls import Calls, again
+from consumer.running.writing.parking import Parking
+from consumer.running.writing.replaying import Replay
+from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
 from tidemark.foundation.tracing.spans import NO_SPANS, Spans, failed
 
@@ -57,6 +59,8 @@ class Driver:
     chance: Chance = random.random
     spans: Spans = NO_SPANS
     preparation: Preparation | None = None
+    parked: DeadLetterStore | None = None
+    """Where rejected events are stored that are tried again; see consumer/running/writing/parking.py."""
 
     def __post_init__(self) -> None:
         self._preparation = self.preparation or Preparation(self.sink.prepare)
@@ -70,6 +74,7 @@ class Driver:
             settings.dry_run,
             lambda sink, reached: self.on_answer and self.on_answer(sink, reached),
         )
+        self._parking: Parking | None = None
         self._routes: Routes | None = None  # as the sink returned them when it was opened
         self._pipeline: Pipeline | None = None
         # By partition and epoch, of claims whose hub was created anew.
@@ -91,6 +96,7 @@ class Driver:
         if self._routes is None:
             self._routes = await self.sink.open()
         await self.dead_letters.open()
+        await self._open_parking(self._routes)
         self._pipeline = Pipeline(
             self.settings.limits,
             self.settings.batches,
@@ -100,7 +106,22 @@ class Driver:
             request_units=self.settings.request_units,
             now=self._now(),
             chance=self.chance,
+            parking=self.settings.parking if self._parking else NO_PARKING,
         )
+
+    async def _open_parking(self, routes: Routes) -> None:
+        settings = self.settings
+        if self.parked is None or not settings.parking.reasons or settings.dry_run:
+            return
+        for problem in settings.parking.problems(ordered=routes.by_partition):
+            raise SettingsError(problem)
+        await self.parked.open()
+        if self._parking is None:
+            replay = Replay(self.sink, routes, self._preparation)
+            self._parking = Parking(
+                self.parked, settings.parking, self._calls, self._preparation, replay, self._feed
+            )
+            self._start_task(self._parking.run())
 
     @property
     def pipeline(self) -> Pipeline:
@@ -138,7 +159,10 @@ class Driver:
             _ordered(self.sink).attach(claim)
         if claim.origin.incarnation:
             self._incarnations[claim.partition, claim.epoch] = claim.origin.incarnation
+        is_new = claim.epoch > (self.pipeline.epoch(claim.partition) or 0)
         self._feed(effects.PartitionClaimed(claim))
+        if self._parking is not None and is_new:
+            self._parking.claimed(claim)
 
     def expired(self, partition: str, epoch: int, count: int) -> None:
         """Counts events that retention removed before they were received."""
@@ -170,6 +194,8 @@ class Driver:
 
     async def _ready(self, partition: str, epoch: int, events: Sequence[Event]) -> bool:
         """Waits until the events can be decoded. False when the claim ends or drains before: they are not received then."""
+        if self._parking is not None:
+            await self._parking.ready(partition, epoch)
         backoff, decoder = Backoff(self.chance), self._preparation.decoder
         while decoder is not None and (ids := decoder.missing(events)):
             try:
@@ -199,6 +225,8 @@ class Driver:
 
         True when all of them are settled and the checkpoint is saved; False when the claim or the time ends before.
         """
+        if self._parking is not None:
+            await self._parking.finish(partition, epoch, deadline=deadline)
         drained = self._drains.setdefault((partition, epoch), asyncio.get_running_loop().create_future())
         self._feed(effects.PartitionDraining(partition, epoch))
         if self.pipeline.epoch(partition) != epoch:
@@ -213,6 +241,8 @@ class Driver:
         if drained is not None:
             drained.cancel()
         self._incarnations.pop((partition, epoch), None)
+        if self._parking is not None:
+            self._parking.forget(partition, epoch)
         current = self.pipeline.epoch(partition) == epoch
         self._feed(effects.PartitionLost(partition, epoch))
         if current and self._attaches:  # otherwise a later claim is attached, which must stay
@@ -342,7 +372,9 @@ class Driver:
             self.on_fenced(partition, epoch)
 
     async def _store(self, order: effects.StoreDeadLetters) -> None:
-        self._feed(effects.DeadLettersStored(order.lot_id, await self._calls.bury(order.rejected)))
+        parking = self._parking if order.park else None
+        stored = await (self._calls.bury if parking is None else parking.park)(order.rejected)
+        self._feed(effects.DeadLettersStored(order.lot_id, stored))
 
     async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
         try:

@@ -84,6 +84,7 @@ class ConsumerProcess:
             parts.dead_letters(),
             spans=parts.spans(),
             preparation=parts.preparation(sink),
+            parked=parts.parked() if config.parking.reasons else None,
         )
         self._sinks = parts.sink_names
         self.consumer = Consumer(
@@ -181,6 +182,8 @@ class ConsumerProcess:
     async def _aclose(self) -> None:
         driver = self.driver
         parts: list[Any] = [driver.sink, driver.dead_letters, driver.checkpoints, self.consumer.leases]
+        if driver.parked is not None:
+            parts.append(driver.parked)
         if self._stored is not driver.checkpoints:
             parts.append(self._stored)
         try:

@@ -54,6 +54,10 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         *("events.dead_lettered", "{event}", "dead_letters"),
         "Events rejected or unreadable whose dead letter was stored: failures",
     ),
+    _counter(
+        *("events.parked", "{event}", "parked"),
+        "Events parked to be tried again later (CONSUMER_PARK)",
+    ),
     _counter_by_reason(
         *("events.dropped", "{event}", "dropped"),
         "Events, or single documents of them, that were not to be written, or that a later event superseded, by `reason`",
@@ -93,5 +97,6 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         *("lag", "{event}", "lag"),
         "Events of a partition not settled, up to the newest in the hub; missing while that is unknown",
     ),
+    _by_partition("parked", "{event}", "parked", "Events of a partition that are parked now"),
     _by_partition("in_flight", "{event}", "unsettled", "Events of a partition received and not settled"),
 )

@@ -82,6 +82,8 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
         f"{interval.request_units_per_s:,.0f} RU/s, {interval.throttled_share:.1%} throttled",
         lag_text(statistics),
     ]
+    if statistics.parked_count:
+        parts.append(f"{statistics.parked_count:,} parked")
     if interval.dropped:
         parts.append(dropped_text(interval.dropped))
     if statistics.totals.expired:

@@ -70,7 +70,8 @@ class IntervalRecord(_Record, frozen=True, tag="interval", kw_only=True):
     stopping: bool
     partitions: tuple[PartitionRecord, ...]
     dropped: int = 0
-    """Missing in records of older versions."""
+    """Missing in records of older versions, as `parked` is."""
+    parked: int = 0
 
 
 class CheckpointRecord(_Record, frozen=True, tag="checkpoint", kw_only=True):
@@ -147,6 +148,7 @@ def consumer_stats(
         oldest_age_s=max(0.0, statistics.oldest_age),
         dead_letters_total=totals.dead_letters,
         dropped_total=sum(totals.dropped.values()),
+        parked_count=statistics.parked_count,
         written_total=totals.written,
         failed_total=totals.dead_letters,
         retried_total=totals.retried,

@@ -55,6 +55,7 @@ class ConsumerView(Struct, frozen=True):
     oldest_age_s: float | None
     dead_letters_total: int
     dropped_total: int
+    parked_count: int
     lag: int | None
     order: RateOrder | None
     ru_order: RateOrder | None
@@ -113,6 +114,7 @@ def _consumer(
         oldest_age_s=sums.get("oldest_age"),
         dead_letters_total=sum(stats.dead_letters_total for stats in rows),
         dropped_total=sum(stats.dropped_total for stats in rows),
+        parked_count=sum(stats.parked_count for stats in live),
         lag=sum(lag for lag in lags if lag is not None) if lags and None not in lags else None,
         order=orders[0],
         ru_order=orders[1],

@@ -14,7 +14,7 @@ from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Rejection, Write
-from consumer.running.replaying import Replay
+from consumer.running.writing.replaying import Replay
 from consumer.sinks.lake import delta
 from consumer.sinks.lake.columns import parse_schema
 from consumer.sinks.lake.storage import storage_options

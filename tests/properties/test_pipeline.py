@@ -15,6 +15,7 @@ from consumer.core.effects import (
     DeadLettersStored,
     EventsReceived,
     Fail,
+    ParkedEnded,
     PartitionClaimed,
     PartitionDrained,
     PartitionDraining,
@@ -33,10 +34,15 @@ from consumer.core.effects import (
 from consumer.core.pipeline import Pipeline
 from consumer.core.work import OPERATION_OVERHEAD
 from consumer.model import Claim, Dropped, Event, Outcome, Record, Rejection, Routes, WriteResult
-from consumer.options import BacklogLimits, BatchLimits
+from consumer.options import NO_PARKING, BacklogLimits, BatchLimits, ParkingRules, ParkOrder
 from tests.support.consumer.pipeline_checks import check_pipeline, works_of
 
 PARTITIONS = ("0", "1")
+PARKING = (
+    NO_PARKING,
+    ParkingRules(("not_json", "status_400"), most=2),
+    ParkingRules(("status_400",), order=ParkOrder.KEY),
+)
 PARTS = 3  # records of an event at most
 ROUTES = (
     Routes(("",), ("a",)),
@@ -63,7 +69,10 @@ class Given:
         self.claim = event.claim
         self.attempts = 0
         self.rejected = record.rejection is not None
-        self.buried = False  # in a stored dead letter
+        self.rejected_as = record.rejection.reason if record.rejection else ""
+        self.behind = False  # parked behind an earlier record of its key
+        self.tried_again = False
+        self.buried = False  # in a stored dead letter, or parked
         self.done = False  # written, or not to be written
         event.parts.append(self)
 
@@ -150,8 +159,11 @@ class PipelineMachine(RuleBasedStateMachine):
         size=st.sampled_from([220_201, 3 * OPERATION_OVERHEAD]),
         high=st.sampled_from([6, 15, 1000]),
         unsaved=st.sampled_from([5, 1000]),
+        parking=st.sampled_from(PARKING),
     )
-    def begin(self, sinks, coalesce, rate, operations, size, high, unsaved):
+    def begin(self, sinks, coalesce, rate, operations, size, high, unsaved, parking):
+        self.parking = NO_PARKING if sinks == "transactional" else parking
+        self.parked = {}  # (partition, sequence number) -> parts that are stored to be tried again
         self.now = 100.0
         self.sinks = sinks
         self.transactional = sinks == "transactional"
@@ -168,6 +180,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.next = defaultdict(int)
         self.arrivals = 0
         self.batches, self.dead_letters, self.saves = {}, {}, []
+        self.parks = {}  # by lot whether it is to be parked
         self.reading = False
         self.paused = False
         self.wake = self.now + self.limits.checkpoint_every
@@ -191,6 +204,7 @@ class PipelineMachine(RuleBasedStateMachine):
             transactional=self.transactional,
             rate=self.first_rate,
             now=100.0,
+            parking=self.parking,
         )
 
     # -- every input goes through here
@@ -214,13 +228,18 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.check_batch(effect.batch)
                 self.batches[effect.batch.batch_id] = effect.batch
             case StoreDeadLetters():
-                assert not self.dead_letters, "letters are stored one after the other"
+                assert effect.park not in self.parks.values(), "lots are stored one after the other"
+                self.parks[effect.lot_id] = effect.park
                 covered = []
                 for each in effect.rejected:
                     given_ = self.inputs_of[id(each.record)]
                     assert given_.claim.open, "a letter of a claim that is over"
                     assert each.attempts == given_.attempts
-                    rejected = [part for part in given_.event.parts if part.rejected]
+                    rejected = [
+                        part
+                        for part in given_.event.parts
+                        if part.rejected and self.is_parkable(part) is effect.park
+                    ]
                     assert given_ in rejected
                     told = [f"record {part.record.index}" for part in rejected if part.record.of > 1]
                     assert all(words in each.rejection.detail for words in told)
@@ -254,6 +273,25 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.wake = effect.at
             case Fail():
                 raise AssertionError(str(effect.error))
+
+    def is_parkable(self, part):
+        if not self.parking.reasons or self.is_ordered(part.record):
+            return False
+        return part.behind or (part.rejected_as in self.parking.reasons)
+
+    def is_behind(self, claim, record):
+        """Whether an earlier record of its key is parked, or about to be."""
+        if not self.parking.by_key or self.is_ordered(record):
+            return False
+        return any(
+            part.record.key == record.key
+            and part.rejected
+            and self.is_parkable(part)
+            and not part.tried_again
+            for event in claim.given.values()
+            for part in event.parts
+            if part.record is not record
+        )
 
     def check_batch(self, batch):
         records = [self.inputs_of[id(record)] for record in batch.records]
@@ -402,7 +440,11 @@ class PipelineMachine(RuleBasedStateMachine):
                 event = Received(claim, transactional=self.transactional)
             one = self.inputs_of[id(record)] = Given(record, event, self.arrivals)
             one.done = record.dropped is not None and not self.transactional
-            if record.index:  # decided with the first one
+            if claim.draining or (record.index and claim.given.get(number) is not event):
+                continue  # decided with the first one
+            one.behind = not (one.rejected or one.done) and self.is_behind(claim, record)
+            if record.index:
+                one.rejected |= one.behind
                 continue
             if (
                 claim.draining
@@ -415,6 +457,7 @@ class PipelineMachine(RuleBasedStateMachine):
                 claim.seen_settled.add(number)
             else:
                 claim.given[number] = event
+                one.rejected |= one.behind
             highest = max(highest, number)
 
     @precondition(lambda self: self.claims)
@@ -455,7 +498,8 @@ class PipelineMachine(RuleBasedStateMachine):
                     result = LETTER
                 self.write(one)
             elif result.outcome is Outcome.REJECT:
-                one.rejected = True
+                one.rejected, one.rejected_as = True, "status_400"
+                self.park_behind(one)
             results.append(result)
         self.tell(BatchWritten(batch.batch_id, results))
 
@@ -492,7 +536,41 @@ class PipelineMachine(RuleBasedStateMachine):
         lot_id, covered = self.dead_letters.popitem()
         if stored:
             self.settle_letters(covered)
+        self.note_parked(lot_id, covered, stored=stored)
         self.tell(DeadLettersStored(lot_id, stored))
+
+    def note_parked(self, lot_id, covered, *, stored):
+        if self.parks.pop(lot_id) and stored:
+            for part in covered:
+                if part.claim.open:
+                    self.parked.setdefault((part.record.event.partition, part.number), []).append(part)
+        for name, claim in self.claims.items():
+            count = sum(
+                partition == name and parts[0].claim is claim for (partition, _), parts in self.parked.items()
+            )
+            assert count <= self.parking.most
+
+    def park_behind(self, one):
+        """What waits for the key of a record that is parked."""
+        if self.parking.by_key and self.is_parkable(one) and one.claim.open:
+            for event in one.claim.given.values():
+                for part in event.parts:
+                    same = part.record.key == one.record.key and not self.is_ordered(part.record)
+                    if same and part.arrival > one.arrival and not (part.done or part.rejected):
+                        part.rejected, part.behind = True, True
+
+    @precondition(lambda self: any(parts[0].claim.open for parts in self.parked.values()))
+    @rule(data=st.data())
+    def try_again(self, data):
+        """The shell has written a parked event, the first of its keys."""
+        open_ = sorted(key for key, parts in self.parked.items() if parts[0].claim.open)
+        self.end_parked(data.draw(st.sampled_from(open_)))
+
+    def end_parked(self, key):
+        parts = self.parked.pop(key)
+        for part in parts[0].event.parts:
+            part.tried_again |= part in parts
+        self.tell(ParkedEnded(key[0], parts[0].claim.claim.epoch, key[1], len(parts), is_dead_letter=False))
 
     def settle_letters(self, covered):
         for part in covered:
@@ -569,6 +647,8 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.do_letters()
             elif self.saves:
                 self.do_save()
+            elif ready := [key for key, parts in self.parked.items() if parts[0].claim.open]:
+                self.end_parked(min(ready))
             elif self.reading:
                 self.reading = False
                 self.tell(RoutesRead(self.routes_of(ROUTES[1])))
@@ -589,6 +669,7 @@ class PipelineMachine(RuleBasedStateMachine):
     def do_letters(self):
         lot_id, covered = self.dead_letters.popitem()
         self.settle_letters(covered)
+        self.note_parked(lot_id, covered, stored=True)
         self.tell(DeadLettersStored(lot_id, stored=True))
 
     def do_save(self):

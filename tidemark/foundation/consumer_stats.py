@@ -67,6 +67,7 @@ class InstanceFigures(Struct, frozen=True, kw_only=True):
     oldest_age_s: _Amount = 0.0
     dead_letters_total: _Count = 0
     dropped_total: _Count = 0
+    parked_count: _Count = 0
     written_total: _Count = 0
     retried_total: _Count = 0
     throttled_total: _Count = 0

@@ -6,7 +6,12 @@ import math
 def check_pipeline(pipeline):
     backlog, story = pipeline._backlog, f"{pipeline.statistics(0.0)}"
     inside = {
-        id(work): work for work in (*works_of(pipeline._lanes), *_rejected(pipeline._rejected))
+        id(work): work
+        for work in (
+            *works_of(pipeline._lanes),
+            *_rejected(pipeline._burial._letters),
+            *_rejected(pipeline._burial._parking),
+        )
     }.values()
     siblings = {id(work.siblings): work.siblings for work in inside if work.siblings}.values()
     alone = [work for work in inside if not work.siblings]

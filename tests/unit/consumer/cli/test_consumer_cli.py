@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import typer
+from msgspec import structs
 from typer.testing import CliRunner
 
 from consumer.cli import support
@@ -70,6 +71,7 @@ class FakeParts:
     def __init__(self):
         self.config = SimpleNamespace(hub="orders", consumer_group="readers")
         self.positions, self.dead, self.hub = MemoryCheckpointStore(), MemoryDeadLetterStore(), FakeReceiver()
+        self.later = MemoryDeadLetterStore()
         self.target = MemorySink(MappingOptions("orders"))
 
     def checkpoints(self):
@@ -77,6 +79,9 @@ class FakeParts:
 
     def dead_letters(self):
         return self.dead
+
+    def parked(self):
+        return self.later
 
     def sink(self):
         return self.target
@@ -417,6 +422,17 @@ def test_what_a_later_event_has_changed_is_counted_as_superseded(parts, tidemark
 
     assert "superseded 2: a later event has changed the document" in result.output
     assert buried(parts) == []
+
+
+def test_parked_events_are_shown_where_they_are_asked_for(parts, tidemark):
+    parked = structs.replace(dead_letter(7, reason="status_404"), consumer_group="readers~parked")
+    asyncio.run(parts.later.put([parked], deadline=1e12))
+
+    shown = tidemark("dead-letters", "list", "--parked")
+    assert "status_404" in shown.stdout
+    assert "1 parked event" in shown.stdout
+    assert tidemark("dead-letters", "show", parked.id, "--parked").exit_code == 0
+    assert "0 dead letters" in tidemark("dead-letters", "list").stdout
 
 
 def test_replay_through_a_transactional_sink_leaves_deleting_to_its_transaction(parts, tidemark):

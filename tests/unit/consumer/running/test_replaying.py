@@ -21,7 +21,7 @@ from consumer.model import (
     Write,
     WriteResult,
 )
-from consumer.running.replaying import Replay
+from consumer.running.writing.replaying import Replay
 from tests.support.consumer.decoding import ID, MemoryRegistry, event, zigzag
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)

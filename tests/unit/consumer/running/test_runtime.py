@@ -15,7 +15,7 @@ from consumer.leasing.start_position import Expired
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, Write, WriteResult
 from consumer.options import BacklogLimits, OnGap, PositionPolicy
-from consumer.running.replaying import Replay
+from consumer.running.writing.replaying import Replay
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink

@@ -3,7 +3,7 @@
 import pytest
 
 from consumer.model import DeadLetter, Outcome, Rejection, Write
-from consumer.running.replaying import ReplayingSink
+from consumer.running.writing.replaying import ReplayingSink
 from tests.support.consumer.sql import FLIGHTS, T0, World, flight, soon
 
 TABLE = "CREATE TABLE flights (carrier TEXT NOT NULL, number INTEGER, seq INTEGER)"

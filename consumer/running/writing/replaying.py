@@ -80,6 +80,10 @@ class Replay:
         results = iter(await self._write_units(units, deadline))
         return [_of_event([next(results) for _ in range(1 if together else len(each))]) for each in prepared]
 
+    async def write_records(self, records: Sequence[Record], *, deadline: float) -> Sequence[WriteResult]:
+        """One result per record, in their order; those of one key are written one after the other."""
+        return await self._write_units([[record] for record in records], deadline)
+
     async def _write_units(self, units: Sequence[list[Record]], deadline: float) -> list[WriteResult]:
         """A unit is what is written together: one record, or with a ReplayingSink those of one event."""
         results: dict[int, WriteResult] = {}
@@ -89,7 +93,7 @@ class Replay:
             rejected = [record.rejection for record in records if record.rejection is not None]
             if rejected:
                 reason = "; ".join(f"{rejection.reason}: {rejection.detail}" for rejection in rejected)
-                results[index] = WriteResult(Outcome.REJECT, reason=reason)
+                results[index] = WriteResult(Outcome.REJECT, reason=reason, rejection=rejected[0])
             elif to_write or isinstance(self._sink, ReplayingSink):  # which removes the dead letter
                 pending[index] = to_write or records
             else:

@@ -1,0 +1,325 @@
+"""Parked events at work: stored, loaded at a claim, written again when they are due, and removed.
+
+A parked event is a dead letter of the consumer group `<group>~parked`. It is stored once, before its event is settled, and deleted
+once: when it is written, or when its last attempt failed and its dead letter is stored. In between nothing in the store
+changes, so that an owner of before cannot bring back what its successor has written and deleted. When it is due follows from
+the time at which it was parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from consumer.core import effects
+from consumer.core.parked import BEHIND
+from consumer.mapping.preparing import Preparation
+from consumer.model import Claim, DeadLetter, Event, Outcome, Record, Rejection, WriteResult
+from consumer.options import ParkingRules
+from consumer.ports import DeadLetterStore
+from consumer.running.writing.calls import Calls
+from consumer.running.writing.replaying import Replay
+
+log = logging.getLogger("tidemark.consumer")
+
+SUFFIX = "~parked"
+"""Behind the consumer group, in the stream of the store."""
+AGAIN = 10.0
+"""Seconds until something that failed is tried again, other than a write that was rejected."""
+RELOAD = 600.0
+"""Seconds until the store is listed again: an owner of before may have parked an event just when its claim ended."""
+AT_ONCE = 20
+"""Events of a partition in one attempt; each may have 1 MB."""
+_RECORDS = re.compile(r" \[records ([^\]]*)\]$")
+
+
+@dataclass(eq=False)
+class Entry:
+    """What is known of a parked event without its body, which is read again for each attempt.
+
+    `due` is the loop's time; `tried` counts attempts of this process, and those that it takes for made.
+    """
+
+    id: str
+    number: int | str
+    """The sequence number; the id for an event of a hub of the same name before."""
+    rejection: Rejection
+    due: float
+    tried: int
+    keys: frozenset[str] = frozenset()
+    """Of its records."""
+    names: frozenset[str] | None = None
+    """Which of its records are to be written; None is all."""
+    is_over: bool = False
+    """Written, or its dead letter is stored; only its deletion is missing."""
+    is_dead_letter: bool = False
+    written: int = 0
+
+
+@dataclass(eq=False)
+class _Claimed:
+    """The parked events of one claim, by Entry.number."""
+
+    claim: Claim
+    entries: dict[int | str, Entry] = field(default_factory=dict)
+    loaded: asyncio.Event = field(default_factory=asyncio.Event)
+    trying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_over: bool = False
+    load_at: float = -math.inf
+
+    @property
+    def partition(self) -> str:
+        return self.claim.partition
+
+    def number_of(self, event: Event) -> int | str:
+        own = event.incarnation == self.claim.origin.incarnation
+        return event.sequence_number if own else f"{event.place}~{event.sequence_number}"
+
+
+class Parking:
+    """The parked events of a driver. `feed` takes inputs of the pipeline."""
+
+    def __init__(
+        self,
+        store: DeadLetterStore,
+        rules: ParkingRules,
+        calls: Calls,
+        preparation: Preparation,
+        replay: Replay,
+        feed: Callable[[effects.Input], None],
+    ) -> None:
+        self._store = store
+        self._rules = rules
+        self._delays = rules.seconds
+        self._calls = calls
+        self._preparation = preparation
+        self._replay = replay
+        self._feed = feed
+        self._claims: dict[str, _Claimed] = {}
+        self._changed = asyncio.Event()
+
+    # -- claims
+
+    def claimed(self, claim: Claim) -> None:
+        self._claims[claim.partition] = _Claimed(claim)
+        self._changed.set()
+
+    def forget(self, partition: str, epoch: int) -> None:
+        """Begins no more attempts of a claim."""
+        claimed = self._find(partition, epoch)
+        if claimed is not None:
+            claimed.is_over = True
+            claimed.loaded.set()
+            del self._claims[partition]
+
+    def _find(self, partition: str, epoch: int) -> _Claimed | None:
+        claimed = self._claims.get(partition)
+        return claimed if claimed is not None and claimed.claim.epoch == epoch else None
+
+    async def finish(self, partition: str, epoch: int, *, deadline: float) -> None:
+        """Begins no more attempts of a claim, and waits for the present one, until `deadline`."""
+        claimed = self._find(partition, epoch)
+        if claimed is None:
+            return
+        self.forget(partition, epoch)
+        try:
+            async with asyncio.timeout_at(deadline), claimed.trying:
+                pass
+        except TimeoutError:
+            log.warning("partition %s: a parked event is still being written", partition)
+
+    async def ready(self, partition: str, epoch: int) -> None:
+        """Waits until the parked events of a claim are known, or the claim ends: later events of their keys wait behind them."""
+        claimed = self._find(partition, epoch)
+        if claimed is not None:
+            await claimed.loaded.wait()
+
+    # -- parking
+
+    async def park(self, rejected: Sequence[effects.RejectedRecord]) -> bool:
+        """Whether the events are stored. Each then is tried again under the present claim of its partition."""
+        parked = [self._parked(each) for each in rejected]
+        letters = [letter for letter, _ in parked]
+        try:
+            storing = self._store.put(letters, deadline=self._calls.deadline())
+            await self._calls.answered("the store of parked events", storing)
+        except Exception as error:  # the outcome is unknown: stored again
+            log.warning("parking %d events failed: %r", len(letters), error)
+            return False
+        for letter, keys in parked:
+            claimed = self._claims.get(letter.event.partition)
+            if claimed is not None:
+                entry = self._entry(letter, claimed)
+                entry.keys = keys
+                claimed.entries[entry.number] = entry
+        self._changed.set()
+        return True
+
+    def _parked(self, rejected: effects.RejectedRecord) -> tuple[DeadLetter, frozenset[str]]:
+        """What is stored, and the keys that it orders. Other records of the event may be parked already."""
+        event, rejection = rejected.record.event, rejected.rejection
+        names = {_name_of(record) for record in rejected.records}
+        keys = frozenset(record.key for record in rejected.records)
+        claimed = self._claims.get(event.partition)
+        earlier = claimed.entries.get(claimed.number_of(event)) if claimed else None
+        if earlier is not None:
+            names |= earlier.names or set()
+            keys |= earlier.keys
+        if rejected.record.of > 1:
+            detail = f"{rejection.detail} [records {', '.join(sorted(names))}]"
+            rejection = Rejection(rejection.reason, detail)
+        hub, group = self._calls.stream
+        letter = DeadLetter(hub, group + SUFFIX, event, rejection, max(1, rejected.attempts), time.time())
+        return letter, keys
+
+    def _entry(self, letter: DeadLetter, claimed: _Claimed) -> Entry:
+        """When it is due. What waited for an earlier event of its key is due as soon as that one is gone."""
+        now = asyncio.get_running_loop().time()
+        named = _RECORDS.search(letter.rejection.detail)
+        names = frozenset(named[1].split(", ")) if named else None
+        due, tried = now, 0
+        if letter.rejection.reason != BEHIND.reason:
+            age = max(0.0, time.time() - letter.failed_at)
+            times = list(itertools.accumulate(self._delays))
+            passed = sum(moment <= age for moment in times)
+            # Of the times that are past the last one is tried now: this or another process may not have run then.
+            due, tried = (now, passed - 1) if passed else (now + times[0] - age, 0)
+        return Entry(letter.id, claimed.number_of(letter.event), letter.rejection, due, tried, names=names)
+
+    # -- trying again
+
+    async def run(self) -> None:
+        """Loads and tries again, for ever."""
+        while True:
+            self._changed.clear()
+            await asyncio.gather(*map(self._visit, list(self._claims.values())))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._changed.wait()
+
+    async def _visit(self, claimed: _Claimed) -> None:
+        try:
+            if asyncio.get_running_loop().time() >= claimed.load_at:
+                await self._load(claimed)
+            async with claimed.trying:
+                await self._try(claimed)
+        except Exception as error:  # tried again
+            log.warning("partition %s: its parked events must wait: %s", claimed.partition, error)
+
+    def _pause(self) -> float:
+        now = asyncio.get_running_loop().time()
+        times = [claimed.load_at for claimed in self._claims.values()]
+        times += [entry.due for claimed in self._claims.values() for entry in self._first(claimed)]
+        return max(0.05, min(times, default=now + RELOAD) - now)
+
+    async def _load(self, claimed: _Claimed) -> None:
+        now = asyncio.get_running_loop().time()
+        claimed.load_at = now + AGAIN
+        keys: dict[int | str, frozenset[str]] = {}
+        async with asyncio.timeout(self._calls.timeout):
+            async for letter in self._store.list(partition=claimed.partition):
+                entry = self._entry(letter, claimed)
+                if entry.number not in claimed.entries:
+                    records = await self._records(letter, entry.names)
+                    entry.keys = frozenset(record.key for record in records)
+                    claimed.entries[entry.number] = entry
+                    keys[entry.number] = entry.keys
+        if claimed.is_over:
+            return
+        claimed.load_at = now + RELOAD
+        if keys:
+            log.info("partition %s has %d parked events", claimed.partition, len(claimed.entries))
+            self._feed(effects.ParkedLoaded(claimed.partition, claimed.claim.epoch, keys))
+        claimed.loaded.set()
+
+    async def _records(self, letter: DeadLetter, names: frozenset[str] | None) -> list[Record]:
+        """The records as the present settings make them. Raises TidemarkError while a schema is missing."""
+        decoder = self._preparation.decoder
+        if decoder is not None and (ids := decoder.missing([letter.event])):
+            await self._calls.answered("the decoder", decoder.load(ids, deadline=self._calls.deadline()))
+        records = self._preparation.records([letter.event])
+        # The settings may have changed since: then all are written.
+        wanted = [record for record in records if names is None or _name_of(record) in names] or records
+        return [record for record in wanted if record.dropped is None]
+
+    def _first(self, claimed: _Claimed) -> list[Entry]:
+        """The events that may be tried when they are due: with order by key the first of each key."""
+        entries = list(claimed.entries.values())
+        if not self._rules.by_key:
+            return entries
+        first, seen = [], set[str]()
+        # Those of a hub before come first.
+        for entry in sorted(entries, key=lambda entry: (isinstance(entry.number, int), entry.number)):
+            if not entry.keys & seen:
+                first.append(entry)
+            seen |= entry.keys
+        return first
+
+    async def _try(self, claimed: _Claimed) -> None:
+        now = asyncio.get_running_loop().time()
+        due = [entry for entry in self._first(claimed) if entry.due <= now][:AT_ONCE]
+        if not due or claimed.is_over:
+            return
+        for entry in due:
+            entry.due = now + AGAIN
+        await self._write([entry for entry in due if not entry.is_over])
+        over = [entry for entry in due if entry.is_over]
+        if over:
+            await self._store.delete([entry.id for entry in over])
+            for entry in over:
+                del claimed.entries[entry.number]
+                outcome = (entry.number, entry.written, entry.is_dead_letter)
+                self._feed(effects.ParkedEnded(claimed.partition, claimed.claim.epoch, *outcome))
+            self._changed.set()
+
+    async def _write(self, entries: Sequence[Entry]) -> None:
+        letters = [await self._store.get(entry.id) for entry in entries]
+        todo: list[tuple[Entry, DeadLetter, list[Record]]] = []
+        for entry, letter in zip(entries, letters, strict=True):
+            if letter is None:  # another owner has written it meanwhile
+                entry.is_over = True
+            else:
+                todo.append((entry, letter, await self._records(letter, entry.names)))
+        records = [record for _, _, own in todo for record in own]
+        results = iter(await self._replay.write_records(records, deadline=self._calls.deadline()))
+        for entry, letter, own in todo:
+            await self._note(entry, letter, [(record, next(results)) for record in own])
+
+    async def _note(
+        self, entry: Entry, letter: DeadLetter, results: Sequence[tuple[Record, WriteResult]]
+    ) -> None:
+        left = [(record, result) for record, result in results if result.outcome is not Outcome.WRITTEN]
+        entry.written += len(results) - len(left)
+        entry.names = frozenset(_name_of(record) for record, _ in left)
+        rejected = [result for _, result in left if result.outcome is Outcome.REJECT]
+        if not left:
+            entry.is_over = True
+        elif rejected:
+            entry.tried += 1
+            why = rejected[0].rejection or Rejection(f"status_{rejected[0].status}", rejected[0].reason)
+            if entry.tried < len(self._delays) and why.reason in self._rules.reasons:
+                entry.due = asyncio.get_running_loop().time() + self._delays[entry.tried]
+                return
+            attempts = letter.attempts + entry.tried
+            final = structs.replace(
+                letter,
+                consumer_group=self._calls.stream[1],
+                rejection=why,
+                attempts=attempts,
+                failed_at=time.time(),
+            )
+            await self._calls.dead_letters.put([final], deadline=self._calls.deadline())
+            entry.is_over = entry.is_dead_letter = True
+
+
+def _name_of(record: Record) -> str:
+    return f"{record.sink}:{record.index}" if record.sink else str(record.index)

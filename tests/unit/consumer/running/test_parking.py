@@ -1,0 +1,338 @@
+"""Parked events, through a driver: stored, tried again, and in order where that is asked for."""
+
+import asyncio
+import itertools
+import json
+import time
+
+import pytest
+from msgspec import structs
+
+from consumer.mapping.documents import MappingOptions
+from consumer.mapping.preparing import Preparation
+from consumer.model import Event, Outcome, Routes, Write, WriteResult
+from consumer.options import BacklogLimits, BatchLimits, ParkingRules, ParkOrder
+from consumer.running.driver import Driver, DriverSettings
+from consumer.stores.memory import MemoryCheckpointStore
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.memory_sink import MemorySink
+from tests.support.virtual_time import all_in_virtual_time
+from tidemark.foundation.errors import SettingsError, UnavailableError
+
+RULES = ParkingRules(("status_404",), ("1m", "10m"), ParkOrder.KEY)
+
+
+class Sink(MemorySink):
+    """Rejects ids while they are in `missing`; notes the numbers that it writes, and when it was asked for what it rejects."""
+
+    def __init__(self):
+        super().__init__(MappingOptions("hub"))
+        self.missing, self.written, self.asked = set(), [], []
+
+    async def write(self, batch, *, deadline):
+        results = []
+        for record in batch.records:
+            document = json.loads(record.payload)
+            if document["id"] in self.missing:
+                self.asked.append(now())
+                results.append(WriteResult(Outcome.REJECT, 404, "no parent"))
+            else:
+                self.written.append(document["n"])
+                self.documents[document["id"]] = document["n"]
+                results.append(WriteResult(Outcome.WRITTEN, 200))
+        return results
+
+
+class World:
+    """What outlives a driver."""
+
+    def __init__(self, rules=RULES, **limits):
+        self.rules, self.limits, self.sink = rules, limits, Sink()
+        self.checkpoints = MemoryCheckpointStore(clock=lambda: 0.0)
+        self.dead_letters, self.parked = MemoryDeadLetterStore(), MemoryDeadLetterStore()
+
+    async def start(self, owner="me", **options):
+        driver = Driver(
+            DriverSettings(
+                "hub", "group", BacklogLimits(**self.limits), BatchLimits(flush_after=0.1), self.rules
+            ),
+            options.pop("sink", self.sink),
+            self.checkpoints,
+            self.dead_letters,
+            chance=lambda: 0.0,
+            parked=self.parked,
+            **options,
+        )
+        await driver.open()
+        claim = await self.checkpoints.claim("0", owner, deadline=now() + 5.0)
+        driver.claimed(claim)
+        return driver, claim.epoch
+
+    async def letters(self):
+        return [
+            (each.event.sequence_number, each.rejection.reason) async for each in self.dead_letters.list()
+        ]
+
+    async def numbers(self):
+        return [each.event.sequence_number async for each in self.parked.list()]
+
+    async def wait(self, seconds):
+        """Virtual time does not move the clock that the store keeps; so parked events grow older here."""
+        await asyncio.sleep(seconds)
+        aged = [
+            structs.replace(each, failed_at=each.failed_at - seconds) async for each in self.parked.list()
+        ]
+        await self.parked.put(aged, deadline=now() + 5.0)
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+def events(*ids, first=0):
+    return [
+        Event("0", first + n, str(n), 0.0, json.dumps({"id": name, "n": first + n}).encode())
+        for n, name in enumerate(ids)
+    ]
+
+
+async def test_a_parked_event_is_settled_and_written_when_its_cause_is_gone():
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a", "b"))
+    await driver.settled("0", epoch)
+    assert (await world.numbers(), world.sink.written) == ([0], [1])
+    assert driver.statistics().partitions[0].parked == 1
+    await asyncio.sleep(70.0)
+    world.sink.missing = set()
+    await asyncio.sleep(600.0)
+
+    assert [round(at - world.sink.asked[0], -1) for at in world.sink.asked] == [0.0, 60.0]
+    assert (world.sink.written, await world.numbers(), await world.letters()) == ([1, 0], [], [])
+    totals = driver.statistics().totals
+    assert (totals.parked, totals.written, totals.dead_letters) == (1, 2, 0)
+    assert driver.statistics().partitions[0].parked == 0
+    await driver.aclose()
+
+
+async def test_after_the_last_delay_it_is_a_dead_letter():
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(800.0)
+
+    assert (await world.letters(), await world.numbers()) == ([(0, "status_404")], [])
+    assert len(world.sink.asked) == 3
+    assert driver.statistics().totals.dead_letters == 1
+    await driver.aclose()
+
+
+async def test_an_event_whose_reason_is_not_named_is_a_dead_letter_at_once():
+    world = World(ParkingRules(("status_409",)))
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+
+    assert (await world.letters(), await world.numbers()) == ([(0, "status_404")], [])
+
+
+@pytest.mark.parametrize(
+    ("order", "written"), [(ParkOrder.KEY, [2, 0, 1, 3]), (ParkOrder.NONE, [1, 2, 3, 0])]
+)
+async def test_with_order_by_key_later_events_of_a_parked_key_follow_it(order, written):
+    world = World(structs.replace(RULES, order=order))
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    world.sink.missing = set()
+    await driver.receive("0", epoch, events("a", "b", "a", first=1))
+    await driver.settled("0", epoch)
+    await asyncio.sleep(70.0)
+    await driver.aclose()
+
+    assert world.sink.written == written
+    assert await world.numbers() == []
+
+
+async def test_what_waits_for_the_key_of_an_event_that_is_parked_is_parked_behind_it():
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a", "a", "a"))
+    await driver.settled("0", epoch)
+    assert (await world.numbers(), len(world.sink.asked)) == ([0, 1, 2], 1)
+    world.sink.missing = set()
+    await asyncio.sleep(70.0)
+    await driver.receive("0", epoch, events("a", first=3))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+
+    assert world.sink.written == [0, 1, 2, 3]
+
+
+async def test_killed_at_any_moment_no_parked_event_is_lost_and_order_holds():
+    for moment in range(0, 80, 4):
+        world = World(structs.replace(RULES, delays=("1s", "2s", "1h")))
+        world.sink.missing = {"a"}
+        for attempt in range(4):
+            driver, epoch = await world.start(f"owner {attempt}")
+            stored = (await world.checkpoints.load_all(deadline=now() + 5.0)).get("0")
+            position = stored.sequence_number + 1 if stored else 0
+            feeding = asyncio.create_task(
+                driver.receive("0", epoch, events(*"abacab"[position:], first=position))
+            )
+            if attempt == 2:
+                world.sink.missing = set()
+            if attempt < 3:
+                await world.wait(0.05 * moment)
+            else:
+                await feeding
+                await driver.settled("0", epoch)
+                await asyncio.sleep(4000.0)
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+            await driver.aclose()
+
+        assert world.sink.documents == {"a": 4, "b": 5, "c": 3}, moment
+        assert (await world.numbers(), await world.letters()) == ([], [])
+        # Each process writes in order what no checkpoint covered.
+        of_a = [number for number in world.sink.written if number in {0, 2, 4}]
+        assert sum(later < earlier for earlier, later in itertools.pairwise(of_a)) <= 3, moment
+
+
+async def test_a_successor_writes_what_is_parked_and_the_owner_before_does_not_bring_it_back():
+    world = World()
+    world.sink.missing = {"a"}
+    old, epoch = await world.start("old")
+    await old.receive("0", epoch, events("a"))
+    await old.settled("0", epoch)
+    [parked] = [each async for each in world.parked.list()]
+    await world.parked.put([structs.replace(parked, failed_at=time.time() - 61.0)], deadline=now() + 5.0)
+    world.sink.missing = set()
+    new, second = await world.start("new")  # the old one does not know yet
+    await new.receive("0", second, events("a", first=1))
+    await new.settled("0", second)
+    await asyncio.sleep(1.0)
+    assert world.sink.written == [0, 1]
+    await asyncio.sleep(700.0)
+    await old.aclose()
+    await new.aclose()
+
+    assert (world.sink.written, await world.numbers()) == ([0, 1], [])
+
+
+@pytest.mark.parametrize("order", list(ParkOrder))
+async def test_a_parked_event_that_comes_again_after_a_kill_is_not_written_twice_over_a_later_one(order):
+    world = World(structs.replace(RULES, order=order))
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    await driver.aclose()  # before its checkpoint is saved
+    assert await world.numbers() == [0]
+    world.sink.missing = set()
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    assert world.sink.written == []
+    await asyncio.sleep(70.0)
+    await driver.receive("0", epoch, events("a", first=1))
+    await driver.settled("0", epoch)
+    await asyncio.sleep(700.0)
+    await driver.aclose()
+
+    assert (world.sink.written, await world.numbers()) == ([0, 1], [])
+
+
+async def test_a_partition_waits_with_as_many_parked_events_as_it_may_have_and_says_so():
+    world = World(structs.replace(RULES, most=2, order=ParkOrder.NONE), high_count=5)
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    receiving = asyncio.create_task(driver.receive("0", epoch, events(*"aaaaaaaa")))
+    await asyncio.sleep(30.0)
+    assert await world.numbers() == [0, 1]
+    assert (
+        driver.statistics().cause == "partition 0 has 2 parked events, as many as CONSUMER_PARK_MOST allows"
+    )
+    assert not receiving.done()
+    world.sink.missing = set()
+    await asyncio.sleep(200.0)
+    await receiving
+    await asyncio.sleep(600.0)
+    await driver.aclose()
+
+    assert sorted(world.sink.written) == list(range(8))
+
+
+async def test_nothing_is_received_before_the_parked_events_of_a_claim_are_known():
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+    world.sink.missing = set()
+    list_, tries = world.parked.list, []
+
+    def refuse(**options):
+        tries.append(now())
+        if len(tries) < 3:
+            raise UnavailableError("down")
+        return list_(**options)
+
+    world.parked.list = refuse
+    driver, epoch = await world.start()
+    receiving = asyncio.create_task(driver.receive("0", epoch, events("a", first=1)))
+    await asyncio.sleep(15.0)
+    assert (world.sink.written, receiving.done()) == ([], False)
+    await asyncio.sleep(100.0)
+    await driver.aclose()
+
+    assert world.sink.written == [0, 1]
+
+
+async def test_of_an_event_of_several_records_only_those_that_were_rejected_are_written_again():
+    world = World()
+
+    def two(event, documents):
+        return [Write(event, {**documents[0], "id": name}, index) for index, name in enumerate(("x", "a"))]
+
+    world.sink.missing = {"a"}
+    preparation = Preparation(world.sink.prepare, mapping=two)
+    driver, epoch = await world.start(preparation=preparation)
+    await driver.receive("0", epoch, events("-"))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+    world.sink.missing = set()
+    await world.wait(61.0)
+    driver, epoch = await world.start(preparation=preparation)
+    await asyncio.sleep(1.0)
+    await driver.aclose()
+
+    assert world.sink.written == [0, 0]
+    assert world.sink.documents == {"x": 0, "a": 0}
+
+
+async def test_a_sink_in_the_order_of_partitions_parks_nothing():
+    class Ordered(Sink):
+        async def open(self):
+            return Routes(by_partition=True)
+
+    with pytest.raises(SettingsError, match="CONSUMER_PARK is set"):
+        await World().start(sink=Ordered())
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [(ParkingRules(("x",), ("soon",)), "CONSUMER_PARK_DELAYS: found 'soon'"), (RULES, "")],
+)
+def test_a_delay_that_is_no_duration_is_refused(rules, problem):
+    assert "".join(rules.problems(ordered=False)).startswith(problem)
+
+
+all_in_virtual_time(globals())
