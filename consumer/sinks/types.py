@@ -104,8 +104,11 @@ def _load(plug_in: EntryPoint) -> SinkType[Any]:
         module = import_module(plug_in.module)
         kind: object = getattr(module, plug_in.attr)
     except Exception as error:  # the code of a plug-in may raise anything
+        if plug_in.dist is None and isinstance(error, ModuleNotFoundError):
+            hint = install_hint(_EXTRAS.get(plug_in.name, "consumer"))
+            raise SettingsError(f"the sink {plug_in.name} needs the package {error.name}: {hint}") from error
         if plug_in.dist is None:
-            raise _missing_package(plug_in.name, error) from error
+            raise
         raise SettingsError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(kind, SinkType):
         raise SettingsError(
@@ -114,13 +117,6 @@ def _load(plug_in: EntryPoint) -> SinkType[Any]:
     if not (isinstance(kind.options, type) and issubclass(kind.options, Struct)):
         raise SettingsError(f"{where} has no msgspec Struct as its options")
     return kind
-
-
-def _missing_package(name: str, error: Exception) -> Exception:
-    if not isinstance(error, ModuleNotFoundError):
-        return error
-    extra = _EXTRAS.get(name, "consumer")
-    return SettingsError(f"the sink {name} needs the package {error.name}: {install_hint(extra)}")
 
 
 def read_options(kind: SinkType[_Options], table: Mapping[str, Any], where: str) -> _Options:
