@@ -155,7 +155,9 @@ class _Reader:
                 value = self.rate(name)
             case StrEnum():
                 kind: Any = type(default)
-                value = self.value(name, default, lambda text: kind(text.lower()), ", ".join(kind))
+                value = self.value(
+                    name, default, lambda text: kind(text.lower()), ", ".join(filter(None, kind))
+                )
             case tuple():
                 value = tuple(part.strip() for part in self.text(name).split(",") if part.strip()) or default
             case _:
@@ -327,10 +329,10 @@ def _unfit(config: ConsumerConfig) -> Iterator[str]:
             other = "EVENTHUB_RATELIMIT or CONSUMER_FLEET_RATELIMIT"
             yield f"{name} is {limit:g}, but CONSUMER_SINK=sql is charged no request units; set {other}"
     if config.cosmos_bucket > MOST_BUCKETS:
-        yield f"COSMOS_THROUGHPUT_BUCKET is {config.cosmos_bucket}; accepted: 1 to {MOST_BUCKETS}, or 0 for none"
+        yield f"COSMOS_THROUGHPUT_BUCKET is '{config.cosmos_bucket}'; accepted: 1 to {MOST_BUCKETS}, or 0 for none"
     yield from config.parking.problems(ordered=config.sink is SinkKind.SQL)
     if config.http_port > HIGHEST_PORT:
-        yield f"CONSUMER_HTTP_PORT is {config.http_port}; accepted: 0 (none) to {HIGHEST_PORT}"
+        yield f"CONSUMER_HTTP_PORT is '{config.http_port}'; accepted: 0 (none) to {HIGHEST_PORT}"
 
 
 def _missing(config: ConsumerConfig) -> list[str]:

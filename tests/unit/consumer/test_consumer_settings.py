@@ -46,6 +46,12 @@ def test_one_problem_is_one_line():
         ("CONSUMER_MAXIMUM_INSTANCES", "-1", "a whole number from 1"),
         ("CONSUMER_SHUTDOWN", "0", "seconds above 0"),
         ("EVENTHUB_RATELIMIT", "inf", "records per second from 0"),
+        ("CONSUMER_RU_PER_SECOND", "-1", "request units per second from 0"),
+        ("CONSUMER_GIVE_UP_AFTER", "0", "seconds above 0"),
+        ("CONSUMER_HTTP_PORT", "70000", "0 (none) to 65535"),
+        ("COSMOS_THROUGHPUT_BUCKET", "6", "1 to 5, or 0 for none"),
+        ("COSMOS_PRIORITY", "urgent", "high, low"),
+        ("TIDEMARK_TRACING", "yes", "off, on, otlp"),
         ("CONSUMER_META", "maybe", "true or false"),
         ("CONSUMER_DEAD_LETTERS", "tape", "blob, cosmos, sql"),
         ("CONSUMER_ON_FOREIGN_CHECKPOINT", "continue", "fail, earliest, latest"),
@@ -56,6 +62,17 @@ def test_one_problem_is_one_line():
 def test_a_setting_of_another_kind_is_told_with_what_is_accepted(name, text, accepted):
     with pytest.raises(SettingsError, match=re.escape(f"{name} is '{text}'; accepted: {accepted}")):
         read_config({**SETTINGS, name: text})
+
+
+@pytest.mark.parametrize("name", ["CONSUMER_RU_PER_SECOND", "CONSUMER_FLEET_RU_PER_SECOND"])
+def test_request_units_limit_no_consumer_that_writes_to_sql(name):
+    sql = {**SETTINGS, "CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": "sqlite://"}
+    with pytest.raises(
+        SettingsError, match=f"{name} is 400, but CONSUMER_SINK=sql .* set EVENTHUB_RATELIMIT or"
+    ):
+        read_config({**sql, name: "400"})
+
+    assert read_config({**sql, "EVENTHUB_RATELIMIT": "400", name: "0"}).rate == 400.0  # as it advises
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,12 @@ def test_the_command_orders_and_lifts_a_rate(tidemark, tables):
     )
     assert tidemark("rate", "flights", "--lift", "--by", "ann").exit_code == 0
     assert asyncio.run(tables.rates.load("flights")) == RateOrder(by="ann", at=NOW)
+    units = tidemark("rate", "flights", "--fleet", "4000", "--request-units", "--by", "ann")
+    assert units.output == (
+        "control consumer flights: the rate of request units is 4,000 RU/s for all instances together, by ann\n"
+    )
+    assert asyncio.run(tables.rates.load("flights", Unit.REQUEST_UNITS)).fleet_rate == 4000.0
+    assert "ordered: 4000 RU/s for all together, by ann" in tidemark("status").output
     assert tidemark("rate", "flights").exit_code == 2
     assert tidemark("rate", "flights", "5", "--fleet", "6").exit_code == 2
     assert tidemark("rate", "flights", "--", "-5").exit_code == 1
