@@ -1,8 +1,10 @@
 """Claim checks over the wire: the body goes to a blob, the receiver gets it back."""
 
+import asyncio
 import inspect
 import uuid
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import pytest
 from azure.servicebus import ServiceBusClient as SyncServiceBusClient
@@ -259,8 +261,8 @@ async def test_a_function_gets_the_body_once_and_another_delivery_returns_withou
         await sent(server, claim_check)
 
         @restores_claims(claim_check)
-        async def function(message, body):
-            calls.append((message.message_id, body))
+        async def function(msg: SimpleNamespace, body: bytes, context: str = "") -> int:
+            calls.append((msg.message_id, body, context))
             return len(body)
 
         async with receiving(server) as receiver:
@@ -270,8 +272,33 @@ async def test_a_function_gets_the_body_once_and_another_delivery_returns_withou
                 message_id=message.message_id,
                 application_properties=message.application_properties,
             )
-            assert await function(of_functions) == len(BIG)
+            assert await function(msg=of_functions, context="c") == len(BIG)
             assert await function(of_functions) is None
 
-    assert list(inspect.signature(function).parameters) == ["message"]
-    assert calls == [("big", BIG)]
+    assert list(inspect.signature(function).parameters) == ["msg", "context"]
+    assert set(get_type_hints(function)) == {"msg", "context", "return"}
+    assert calls == [("big", BIG, "c")]
+
+
+async def test_a_blocking_function_gets_the_body_by_a_blocking_claim_check(server, azurite, place):
+    async with ClaimCheck.from_connection_string(azurite, place) as claim_check:
+        await claim_check.ensure_container()
+        await sent(server, claim_check)
+    async with receiving(server) as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=2)
+    bodies = []
+
+    def work():
+        with SyncClaimCheck.from_connection_string(azurite, place) as blocking:
+
+            @restores_claims(blocking, after="delete")
+            def function(message, body):
+                bodies.append(body)
+
+            function(message)
+            with pytest.raises(ClaimMissingError):
+                function(message)
+
+    await asyncio.to_thread(work)
+    assert bodies == [BIG]
+    assert await blobs(azurite, place) == []

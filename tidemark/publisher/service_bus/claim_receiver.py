@@ -175,7 +175,8 @@ class SyncClaimReceiver:
 def restores_claims(
     claim_check: ClaimCheck | SyncClaimCheck, *, after: Literal["mark", "delete", "keep"] = "mark"
 ) -> Callable[[_Function], _Function]:
-    """A decorator for functions of Azure Functions with a Service Bus trigger: the function gets `(message, body)`.
+    """A decorator for functions of Azure Functions with a Service Bus trigger: the function gets the message, its body, and
+    what else it asks for by name, such as a context.
 
     The platform settles the message: it completes it when the function returns, and delivers it again when the function raises.
     So the blob is cleared away before that, and only "mark" recognises another delivery, which returns without a call. Blocking
@@ -185,27 +186,35 @@ def restores_claims(
     claims = claim_check.awaited if isinstance(claim_check, SyncClaimCheck) else claim_check
 
     def decorate(function: _Function) -> _Function:
-        async def call(message: Any) -> Any:
+        first, second, *others = inspect.signature(function).parameters.values()
+        signature = inspect.Signature([first, *others])  # the platform reads names and passes values by name
+
+        async def call(*args: Any, **named: Any) -> Any:
+            given = signature.bind(*args, **named).arguments
+            message = given.pop(first.name)
             try:
                 body = await claims.restore(message)
             except ClaimSettledError as error:
                 _log.info("message %s: %s", message.message_id, error)
                 return None
-            result = await wait_if_needed(function(message, body))
+            result = await wait_if_needed(function(message, body, **given))
             if after != "keep":
                 await (claims.mark_settled if after == "mark" else claims.delete)(message)
             return result
 
         @functools.wraps(function)
-        async def awaited(message: Any) -> Any:
-            return await call(message)
+        async def awaited(*args: Any, **named: Any) -> Any:
+            return await call(*args, **named)
 
         @functools.wraps(function)
-        def blocks(message: Any) -> Any:
-            return run_without_loop(call(message))
+        def blocks(*args: Any, **named: Any) -> Any:
+            return run_without_loop(call(*args, **named))
 
-        wrapper = awaited if inspect.iscoroutinefunction(function) else blocks
-        del wrapper.__wrapped__  # the platform reads the parameters: there is one
+        wrapper: Any = awaited if inspect.iscoroutinefunction(function) else blocks
+        del wrapper.__wrapped__
+        wrapper.__signature__ = signature
+        hints = {name: hint for name, hint in function.__annotations__.items() if name != second.name}
+        wrapper.__annotations__ = hints
         return cast(_Function, wrapper)
 
     return decorate
