@@ -126,6 +126,7 @@ def _partition(
         "last_enqueued": partition.last_enqueued,
         "lag": partition.lag,
         "unsettled": partition.unsettled,
+        "parked": partition.parked,
         "paused": paused or None,
         "last_error": error,
     }

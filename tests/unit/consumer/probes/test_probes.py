@@ -160,7 +160,9 @@ def test_probes_are_answered_by_a_thread_also_while_the_loop_is_blocked():
     state = msgspec.json.decode(good[3][2])["consumers"][0]
     assert (state["consumer"], state["live"], state["ready"]) == (IDENTITY.consumer, True, True)
     zero, nine = state["partitions"]
-    assert (zero["partition"], zero["low_water"], zero["lag"], zero["unsettled"]) == ("0", 800, 160, 60)
+    assert (zero["partition"], zero["low_water"], zero["lag"], zero["unsettled"], zero["parked"]) == (
+        *("0", 800, 160, 60, 0),
+    )
     assert nine == {"partition": "9", "epoch": None, "last_error": "no route"}
     assert "c2VjcmV0" not in good[3][2]
     assert head[0::2] == (200, "")
