@@ -73,24 +73,24 @@ class Burial:
     def next_lots(self, now: float) -> Iterator[StoreDeadLetters]:
         if (lot := self._letters.next_lot(now)) is not None:
             yield lot
-        if len(self._parking):
-            room = Counter(
-                {
-                    name: self._rules.most - partition.parked.count
-                    for name, partition in self._backlog.partitions.items()
-                }
-            )
-            if (lot := self._parking.next_lot(now, room)) is not None:
-                yield lot
+        room = self._room() if self._parking.partitions else None
+        if room and (lot := self._parking.next_lot(now, room)) is not None:
+            yield lot
+
+    def _room(self) -> Counter[str]:
+        """How many more events may be parked, by partition; those that are full are not there."""
+        partitions = self._backlog.partitions
+        counts = {
+            name: self._rules.most - partitions[name].parked.count
+            for name in self._parking.partitions
+            if name in partitions
+        }
+        return +Counter(counts)
 
     def next_at(self) -> float:
         """When `next_lots` may return a lot without further input. A partition that is full waits for input."""
-        parking = self._parking.next_at() if any(map(self._has_room, self._parking.waiting())) else math.inf
+        parking = self._parking.next_at() if self._parking.partitions and self._room() else math.inf
         return min(self._letters.next_at(), parking)
-
-    def _has_room(self, work: Work) -> bool:
-        partition = self._backlog.partition_of(work.work_list)
-        return partition is not None and partition.parked.count < self._rules.most
 
     def stored(self, item: DeadLettersStored, now: float) -> str:
         """Returns the cause, if they were not stored."""
@@ -134,10 +134,14 @@ class Burial:
 
     def full_text(self) -> str:
         """Which partition has as many parked events as it may have, if any is held by that; the cause that people are shown."""
-        held = next((work for work in self._parking.waiting() if not self._has_room(work)), None)
-        if held is None:
+        full = (
+            sorted(self._parking.partitions.keys() - self._room().keys()) if self._parking.partitions else []
+        )
+        if not full:
             return ""
-        return f"partition {held.work_list.partition} has {self._rules.most} parked events, as many as CONSUMER_PARK_MOST allows"
+        return (
+            f"partition {full[0]} has {self._rules.most} parked events, as many as CONSUMER_PARK_MOST allows"
+        )
 
 
 def _is_first_letter(work: Work) -> bool:

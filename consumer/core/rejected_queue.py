@@ -24,6 +24,8 @@ class RejectedQueue:
     def __init__(self, numbers: Iterator[int]) -> None:
         """`numbers` are those of lots."""
         self._waiting: deque[Rejected] = deque()
+        self.partitions = Counter[str]()
+        """How many wait, by partition; those of none are not there."""
         self._storing: tuple[int, list[Rejected]] | None = None
         self._not_before = -math.inf
         self._numbers = numbers
@@ -34,6 +36,7 @@ class RejectedQueue:
 
     def add(self, work: Work, why: Rejection) -> None:
         self._waiting.append((work, why))
+        self.partitions[work.work_list.partition] += 1
 
     def next_lot(self, now: float, room: Counter[str] | None = None) -> StoreDeadLetters | None:
         """The next lot to be stored; None while a lot is being stored, or until the pause after a failure ends.
@@ -45,6 +48,7 @@ class RejectedQueue:
         lot = self._take(room)
         if not lot:
             return None
+        self._recount(lot, -1)
         self._storing = (next(self._numbers), lot)
         events: dict[int, list[Rejected]] = {}
         for work, why in lot:
@@ -82,9 +86,6 @@ class RejectedQueue:
     def is_storing(self, lot_id: int) -> bool:
         return self._storing is not None and self._storing[0] == lot_id
 
-    def waiting(self) -> Iterator[Work]:
-        return (work for work, _ in self._waiting)
-
     def take_stored(self, lot_id: int) -> list[Rejected]:
         """Removes and returns the lot that was being stored; empty if it is another one: the answer is outdated."""
         if self._storing is None or self._storing[0] != lot_id:
@@ -95,13 +96,20 @@ class RejectedQueue:
     def put_back(self, lot: Sequence[Rejected], not_before: float) -> None:
         """Queues a lot that was not stored: in front, and not before the time `not_before`."""
         self._waiting.extendleft(reversed(lot))
+        self._recount(lot, 1)
         self._not_before = not_before
 
     def remove(self, work_list: WorkList) -> list[Work]:
         """Removes and returns the waiting works that are dropped with this list; see Work.is_dropped."""
-        dropped = [work for work, _ in self._waiting if work.is_dropped(work_list)]
+        dropped = [rejected for rejected in self._waiting if rejected[0].is_dropped(work_list)]
         self._waiting = deque(rejected for rejected in self._waiting if not rejected[0].is_dropped(work_list))
-        return dropped
+        self._recount(dropped, -1)
+        return [work for work, _ in dropped]
+
+    def _recount(self, rejected: Sequence[Rejected], by: int) -> None:
+        for work, _ in rejected:
+            self.partitions[work.work_list.partition] += by
+        self.partitions = +self.partitions
 
     def next_at(self) -> float:
         """When `next_lot` may return a lot without further input."""

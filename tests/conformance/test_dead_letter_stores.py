@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from consumer.model import DeadLetter, Event, Rejection, Stream
+from consumer.running.writing.parking import SUFFIX
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
 from devstack.cosmos.server import CosmosServer
@@ -187,7 +188,9 @@ class DeadLetterStoreContract:
         )
         assert await store.delete([found.id for found in put]) == 303
 
-    @pytest.mark.parametrize("names", [("orders2", GROUP), (HUB, "others"), ("order", "s" + GROUP)])
+    @pytest.mark.parametrize(
+        "names", [("orders2", GROUP), (HUB, "others"), ("order", "s" + GROUP), (HUB, GROUP + SUFFIX)]
+    )
     async def test_hubs_and_consumer_groups_are_apart(self, place, store, names):
         other = place.store(*names)
         await other.open()

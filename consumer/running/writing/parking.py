@@ -28,6 +28,7 @@ from consumer.options import ParkingRules
 from consumer.ports import DeadLetterStore
 from consumer.running.writing.calls import Calls
 from consumer.running.writing.replaying import Replay
+from tidemark.foundation.errors import TidemarkError
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -287,8 +288,11 @@ class Parking:
         for entry, letter in zip(entries, letters, strict=True):
             if letter is None:  # another owner has written it meanwhile
                 entry.is_over = True
-            else:
+                continue
+            try:
                 todo.append((entry, letter, await self._records(letter, entry.names)))
+            except TidemarkError as error:
+                log.warning("a parked event waits for its decoder: %s", error)
         records = [record for _, _, own in todo for record in own]
         results = iter(await self._replay.write_records(records, deadline=self._calls.deadline()))
         for entry, letter, own in todo:

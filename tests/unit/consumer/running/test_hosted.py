@@ -24,6 +24,7 @@ from tests.support.consumer.next_starts import Hub, Receiver
 from tests.support.failures import exceptions
 from tests.support.virtual_time import all_in_virtual_time, in_virtual_time
 from tidemark.foundation.errors import SettingsError, TidemarkError
+from tidemark.foundation.tracing.spans import NO_SPANS
 
 BUDGET = 45.0
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")
@@ -76,6 +77,9 @@ class World:
 
     def sink(self):
         return self.memory
+
+    def spans(self):
+        return NO_SPANS
 
     def preparation(self, sink):
         return Preparation(sink.prepare)
