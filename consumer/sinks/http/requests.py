@@ -21,7 +21,7 @@ from tidemark.foundation.errors import SettingsError
 _NAME = re.compile(r"\{([^{}]*)\}")
 _RETRY = {401, 403, 407, 408, 425, 429}
 """401, 403 and 407 are about the secret and not about the document: with an expired one, every event would become a dead letter."""
-SENDING = frozenset({Operation.UPSERT, Operation.CREATE, Operation.REPLACE})
+SENDING = frozenset({Operation.UPSERT})
 
 
 class UrlTemplate:
@@ -70,7 +70,7 @@ class RequestMapper:
     def prepare(self, write: Write) -> Record:
         event = write.event
         if write.operation not in SENDING:
-            why = f"the operation {write.operation} is impossible here; a sink of its own with another url may carry it out"
+            why = f"the operation {write.operation} is impossible here: a document is sent, and what the service makes of it is its own matter"
             return rejected(event, Rejection("operation", why))
         document = read_object(event) if write.document is None else write.document
         if isinstance(document, Rejection):
