@@ -23,6 +23,7 @@ from consumer.core.effects import (
     PauseReceiving,
     RateChanged,
     ReadRoutes,
+    RequestUnitsChanged,
     ResumeReceiving,
     RoutesRead,
     SaveCheckpoint,
@@ -49,10 +50,10 @@ ROUTES = (
     Routes(("", "8"), ("b", "c")),
     Routes(("", "4", "8", "c"), ("d", "e", "f", "c")),
 )
-WRITTEN = WriteResult(Outcome.WRITTEN, 201)
+WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=5.0)
 ANSWERS = {
     "written": WRITTEN,
-    "throttled": WriteResult(Outcome.RETRY, 429, "throttled", retry_after=0.3),
+    "throttled": WriteResult(Outcome.RETRY, 429, "throttled", retry_after=0.3, request_units=1.5),
     "unknown": WriteResult(Outcome.RETRY, 0, "connection lost"),
     "moved": WriteResult(Outcome.RETRY, 410, "split", rerouted=True),
     "rejected": WriteResult(Outcome.REJECT, 400, "bad"),
@@ -155,13 +156,14 @@ class PipelineMachine(RuleBasedStateMachine):
         sinks=st.sampled_from(["transactional", "by key", "ordered", "routed", "routed"]),
         coalesce=st.booleans(),
         rate=st.sampled_from([None, None, 3.0, 20.0]),
+        units=st.sampled_from([None, None, 4.0, 100.0]),
         operations=st.integers(1, 4),
         size=st.sampled_from([220_201, 3 * OPERATION_OVERHEAD]),
         high=st.sampled_from([6, 15, 1000]),
         unsaved=st.sampled_from([5, 1000]),
         parking=st.sampled_from(PARKING),
     )
-    def begin(self, sinks, coalesce, rate, operations, size, high, unsaved, parking):
+    def begin(self, sinks, coalesce, rate, units, operations, size, high, unsaved, parking):
         self.parking = NO_PARKING if sinks == "transactional" else parking
         self.parked = {}  # (partition, sequence number) -> parts that are stored to be tried again
         self.now = 100.0
@@ -170,6 +172,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.limits = BacklogLimits(10**9, math.inf, high, high_bytes=2_000, unsaved=unsaved, poison=10**9)
         self.batch_limits = BatchLimits(operations, size, coalesce=coalesce)
         self.rate = self.first_rate = rate
+        self.first_units = units
         self.first_routes = self.routes_of(ROUTES[0])
         self.pipeline = self.make()
         self.history = []  # (input, now, effects)
@@ -203,6 +206,7 @@ class PipelineMachine(RuleBasedStateMachine):
             self.first_routes,
             transactional=self.transactional,
             rate=self.first_rate,
+            request_units=self.first_units,
             now=100.0,
             parking=self.parking,
         )
@@ -604,6 +608,10 @@ class PipelineMachine(RuleBasedStateMachine):
         self.tell(PartitionLost(name, epoch - 1))  # of an older claim: nothing
         self.claims.pop(name).open = False
         self.tell(PartitionLost(name, epoch))
+
+    @rule(units=st.sampled_from([None, 3.0, 60.0]))
+    def change_request_units(self, units):
+        self.tell(RequestUnitsChanged(units))
 
     @rule(rate=st.sampled_from([None, 2.0, 7.5, 50.0]))
     def change_rate(self, rate):
