@@ -299,30 +299,31 @@ class _File:
         for key, text in wrong.items():
             if key not in given.refused:
                 reader.problem(key, _with_operations(text))
-        sink = given.values.get("to") or ("" if given.values.get("drop") else self._only_sink())
+        sink = "" if "to" in wrong else self._sink_of(reader, given.values)
+        if options is None:  # what else is wrong is told at once
+            good = {key: value for key, value in given.values.items() if key not in wrong}
+            options = parse_params(RouteOptions, good)[0] or RouteOptions()
+        self._check_operations(reader, sink, options)
+        earlier = of_sink.get(sink, 0)
+        of_sink[sink] = earlier + 1
+        route, problems = read_route(
+            options, self._settings, name=name, sink=sink, earlier=earlier, splits=splits
+        )
+        self._tell(reader, "", problems)
+        return route
+
+    def _sink_of(self, reader: Reader, values: Mapping[str, Any]) -> str:
+        """The name of the sink of a route; '' if there is none, which is recorded as a problem but for a route that drops."""
+        sink = values.get("to") or ("" if values.get("drop") else self._only_sink())
         if sink is None:
             reader.problem("to", f"is missing; accepted: {', '.join(self._names) or 'a sink of the file'}")
         elif sink and sink not in self._names:
             near = difflib.get_close_matches(str(sink), self._names, n=1)
-            hint = (
-                f"did you mean '{near[0]}'?"
-                if near
-                else f"accepted: {', '.join(self._names) or 'none, for there are no sinks'}"
-            )
+            accepted = ", ".join(self._names) or "none, for there are no sinks"
+            hint = f"did you mean '{near[0]}'?" if near else f"accepted: {accepted}"
             reader.problem("to", f"found {sink!r}, which is no sink of this file; {hint}")
-        if sink:
-            self._used.add(sink)
-        if options is None:  # what else is wrong is told at once
-            good = {key: value for key, value in given.values.items() if key not in wrong}
-            options = parse_params(RouteOptions, good)[0] or RouteOptions()
-        self._check_operations(reader, sink or "", options)
-        earlier = of_sink.get(sink or "", 0)
-        of_sink[sink or ""] = earlier + 1
-        route, problems = read_route(
-            options, self._settings, name=name, sink=sink or "", earlier=earlier, splits=splits
-        )
-        self._tell(reader, "", problems)
-        return route
+        self._used.add(sink or "")
+        return sink or ""
 
     def _check_operations(self, reader: Reader, sink: str, options: RouteOptions) -> None:
         """Tells of an operation that the type of the sink does not have. What an event names is found only with the event."""

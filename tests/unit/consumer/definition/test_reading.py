@@ -145,9 +145,10 @@ def test_the_app_settings_alone_are_one_hub():
             "consumer.toml:2 sinks.a: timeout is 0; accepted: more",
         ]),
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = 'documents'\n[sinks.unused]\ntype = 'sql'", ["consumer.toml:10 sinks.unused: CONSUMER_SQL_URL is not set: the database's address, as SQLAlchemy writes it"]),
+        (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = ['documents']", ["consumer.toml:9 hubs.flights.routes[0].to: found ['documents']: Expected `str`, got `array`"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(30),
+    ids=range(31),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)
