@@ -60,6 +60,15 @@ class Stamp(Struct, frozen=True, gc=False, omit_defaults=True):
         return (self.at, self.of) > (other.at, other.of)
 
 
+class Mark(Struct, frozen=True, gc=False):
+    """What a patch leaves of its event in a document, in a field for each source."""
+
+    n: str
+    """Sequence number and order in the event, as a text that sorts."""
+    at: float
+    of: str
+
+
 class IncomparableError(Exception):
     """One version is a text, and the other one a number."""
 
@@ -146,10 +155,27 @@ def stored_stamp(document: Mapping[str, Any], field: tuple[str, ...] | None) -> 
     return stamp
 
 
-def last_patch(document: Mapping[str, Any], source: str) -> str:
-    """The mark of a source in a stored document; '' without one."""
-    found = document.get(mark_of(source), "")
-    return found if isinstance(found, str) else ""
+def is_patched_by(document: Mapping[str, Any], stamp: Stamp) -> bool:
+    """Whether a patch of this very event is in a stored document."""
+    found = document.get(mark_of(stamp.of))
+    return isinstance(found, dict) and found.get("n") == mark_value(stamp.n, stamp.i)
+
+
+def is_patched_after(document: Mapping[str, Any], stamp: Stamp, *, by_others: bool) -> bool:
+    """Whether a later event than that of the stamp has patched a stored document, by the order of Stamp.is_after. Without
+    `by_others` only patches of its own source count.
+    """
+    own = mark_value(stamp.n, stamp.i)
+    for name, mark in document.items():
+        if not name.startswith(MARK) or not isinstance(mark, dict):
+            continue
+        if mark.get("of") == stamp.of:
+            is_later = str(mark.get("n")) > own
+        else:
+            is_later = by_others and (float(mark.get("at", 0.0)), str(mark.get("of"))) > (stamp.at, stamp.of)
+        if is_later:
+            return True
+    return False
 
 
 def _read_stamp(found: Mapping[str, Any]) -> Stamp | None:

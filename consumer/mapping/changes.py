@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct
 from consumer.mapping.operations import WriteOptions, patch_steps
 from consumer.mapping.paths import Path, find, parse_path, put
 from consumer.model import Operation, PatchStep, Rejection, Write
-from consumer.versions import DELETED, VERSION, Change, Stamp, mark_of, mark_value, order_in_event
+from consumer.versions import DELETED, VERSION, Change, Mark, Stamp, mark_of, mark_value, order_in_event
 from tidemark.foundation.errors import SettingsError
 
 MOST_STEPS = 10
@@ -134,7 +134,8 @@ class Changes:
         if stamp is not None and stamp.v is not None:  # the version itself tells what was applied
             own[VERSION] = stamp
         elif self._options.patch_mark:
-            own[mark_of(source)] = mark_value(write.event.sequence_number, order_in_event(write.index))
+            number = mark_value(write.event.sequence_number, order_in_event(write.index))
+            own[mark_of(source)] = Mark(number, write.event.enqueued_at, source)
         return own
 
     def _bare(self, identity: str, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,9 +197,9 @@ def _pointer(path: Path) -> str:
 def _condition(own: Mapping[str, Any], stamp: Stamp | None, options: WriteOptions) -> str:
     """Whether the document may be patched, as the service's query language says it; '' for always."""
     terms = [
-        f"(NOT IS_DEFINED({_field((name,))}) OR {_field((name,))} < {_text(value)})"
-        for name, value in own.items()
-        if name not in {VERSION, "ttl"}
+        f"(NOT IS_DEFINED({_field((name,))}.n) OR {_field((name,))}.n < {_text(mark.n)})"
+        for name, mark in own.items()
+        if isinstance(mark, Mark)
     ]
     if stamp is not None:
         terms.append(f"NOT IS_DEFINED({_field((DELETED,))})")

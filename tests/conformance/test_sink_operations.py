@@ -4,6 +4,8 @@ A story is a row: the writes in the order in which they arrive, how each ends, a
 """
 
 import asyncio
+import os
+import random
 
 import pytest
 
@@ -16,6 +18,8 @@ from devstack.servers.faults import Fault
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.wire
+
+SEEDS = int(os.environ.get("TORTURE_SEEDS", "200")) // 25
 
 UPSERT, CREATE, REPLACE, DELETE, PATCH = Operation
 WRITTEN, REJECT = Outcome.WRITTEN, Outcome.REJECT
@@ -201,6 +205,11 @@ GUARDED = {
         [DONE, DONE, STALE, STALE, (REJECT, "missing")],
         {},
     ),
+    "a deleted document is not replaced": (
+        [write(UPSERT, 5), write(DELETE, 6), write(REPLACE, 7), write(CREATE, 8, n=8)],
+        [DONE, DONE, (REJECT, "missing"), DONE],
+        {"a": {"n": 8}},
+    ),
     "a delete of what never was keeps an older event away": (
         [write(DELETE, 6), write(UPSERT, 5, n=5), write(UPSERT, 7, n=7)],
         [DONE, STALE, DONE],
@@ -247,6 +256,27 @@ GUARDED = {
         ],
         [DONE, DONE, STALE],
         {"a": {"total": 6}},
+    ),
+    "nor a patch of another partition that was stored later": (
+        [
+            write(UPSERT, 3, total=1),
+            write(PATCH, 1, partition="1", at=9.0, patch=(increment("/total", 5),)),
+            write(UPSERT, 4, at=8.0, total=1),
+            write(UPSERT, 5, at=10.0, total=1),
+            write(PATCH, 1, partition="1", at=9.0, patch=(increment("/total", 5),)),
+        ],
+        [DONE, DONE, STALE, DONE, STALE],
+        {"a": {"total": 1}},
+    ),
+    "a patch in place of a tombstone keeps away what the tombstone did": (
+        [
+            write(DELETE, 4, at=4.0),
+            write(PATCH, 1, partition="1", at=6.0, patch=(increment("/total", 5),)),
+            write(PATCH, 2, partition="2", at=3.0, patch=(increment("/total", 5),)),
+            write(PATCH, 2, partition="3", at=5.0, patch=(increment("/total", 5),)),
+        ],
+        [DONE, DONE, STALE, DONE],
+        {"a": {"total": 10}},
     ),
     "a patch of a deleted document creates it anew": (
         [write(UPSERT, 3, total=9), write(DELETE, 4), write(PATCH, 6, patch=(increment("/total", 5),))],
@@ -414,3 +444,44 @@ async def test_a_request_that_a_zombie_left_on_its_way_changes_nothing_under_the
 
     expected = guarded if guard == "number" else unguarded
     assert place.documents() == ({} if expected is None else {"a": expected})
+
+
+def history(rng):
+    """Events of two partitions of a hub and of one of a hub created anew, in the order in which Event Hubs stored them."""
+    events, numbers = [], {}
+    for time in range(rng.randint(5, 25)):
+        source = rng.choice([("0", ""), ("1", ""), ("0", "1764165000123")])
+        number = numbers[source] = numbers.get(source, -1) + rng.randint(1, 3)
+        operation = rng.choice([UPSERT, UPSERT, PATCH, PATCH, DELETE, CREATE, REPLACE])
+        fields = {"patch": (increment("/total", 1),)} if operation is PATCH else {"total": 100 * number}
+        partition, incarnation = source
+        events.append(
+            write(
+                operation,
+                number,
+                id=rng.choice("ab"),
+                partition=partition,
+                incarnation=incarnation,
+                at=time,
+                **fields,
+            )
+        )
+    return events
+
+
+@pytest.mark.parametrize("place", ["bulk"], indirect=True)
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_under_the_guard_events_that_come_again_change_nothing(place, seed):
+    """Whatever was received before is received again at any time, from any beginning, by another process too."""
+    rng = random.Random(seed)
+    sinks = [await place.sink(guard="number") for _ in range(2)]
+    received = []
+    for each in history(rng):
+        [(outcome, _)] = await send(rng.choice(sinks), each)
+        if outcome is WRITTEN:  # a dead letter has changed nothing yet
+            received.append(each)
+        before = place.documents()
+        if received and rng.random() < 0.3:
+            again = received[rng.randrange(len(received)) :]
+            await send(rng.choice(sinks), *again)
+            assert place.documents() == before, f"{again} changed something"

@@ -193,7 +193,9 @@ async def test_under_the_guard_no_kill_brings_an_older_version_back(processes, a
             sent = ledger.newest - 2 * 300
             async with processes.consumer(COSMOS_GUARD="number") as consumer:
                 if left:
-                    await until(partial(writes_after, ledger, sent), what="it writes")
+                    await until(
+                        partial(writes_after, ledger, sent), within=90, what=lambda: consumer.said()[-3000:]
+                    )
                     for _ in range(3):
                         processes.world.cosmos.inject(
                             Fault("docs.bulk", "late", seconds=rng.uniform(2, LATEST))

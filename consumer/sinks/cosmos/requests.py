@@ -10,6 +10,7 @@ import msgspec
 from consumer.mapping.documents import document_id
 from consumer.model import Record
 from consumer.sinks.cosmos.steps import Step
+from consumer.versions import VERSION
 
 # Of one request, the limits of the JavaScript and .NET SDKs; the service itself takes 2 MB.
 MAX_OPERATIONS = 100
@@ -51,7 +52,14 @@ def id_of(record: Record) -> str:
 
 
 def body_of(record: Record, step: Step) -> bytes:
-    return record.change.created if step.created and record.change is not None else record.payload
+    if not step.created or record.change is None:
+        return record.payload
+    created = record.change.created
+    if (
+        step.tombstone is None or step.tombstone.v is not None
+    ):  # with a version field the patch has its own stamp
+        return created
+    return b'%s,"%s":%s}' % (created[:-1], VERSION.encode(), _json_text(step.tombstone))
 
 
 def sdk_operation(

@@ -21,8 +21,8 @@ from consumer.versions import (
     SUPERSEDED,
     IncomparableError,
     Stamp,
-    last_patch,
-    mark_value,
+    is_patched_after,
+    is_patched_by,
     stored_stamp,
 )
 
@@ -48,6 +48,8 @@ class Step(Struct, frozen=True, gc=False):
     """The operation takes place only if the document still has this ETag."""
     created: bool = False
     """Whether what is written is the document that a patch creates."""
+    tombstone: Stamp | None = None
+    """The stamp of the tombstone in whose place that document is written: it keeps what is older away from it."""
     conflict: WriteResult | None = None
     """Of a read: the answer to the create that it explains."""
     charge: float = 0.0
@@ -62,6 +64,7 @@ class Known(Struct, frozen=True, gc=False):
 
     etag: str
     stamp: Stamp | None
+    is_tombstone: bool = False
 
 
 class Rules(Struct, frozen=True):
@@ -109,7 +112,8 @@ def first_step(record: Record, known: Known | None, *, mostly_there: bool = Fals
     stamp, operation = stamp_of(record), kind_of(record)
     if stamp is None or operation in {Operation.PATCH, Operation.CREATE}:
         return _FIRST[operation]
-    if known is not None and _is_after(stamp, known.stamp) is True:
+    replaces_nothing = known is not None and known.is_tombstone and operation is Operation.REPLACE
+    if known is not None and not replaces_nothing and _is_after(stamp, known.stamp) is True:
         return Step("Delete" if operation is Operation.DELETE else "Replace", known.etag)
     if operation is Operation.UPSERT and known is None and not mostly_there:
         return _CREATE
@@ -160,8 +164,10 @@ def _after_not_found(record: Record, step: Step, result: WriteResult, rules: Rul
     return _when_missing(record, result, rules)
 
 
-def _when_missing(record: Record, result: WriteResult, rules: Rules, etag: str = "") -> Step | WriteResult:
-    """`etag` is that of the tombstone, if one is there."""
+def _when_missing(
+    record: Record, result: WriteResult, rules: Rules, etag: str = "", stamp: Stamp | None = None
+) -> Step | WriteResult:
+    """`etag` and `stamp` are those of the tombstone, if one is there."""
     match rules.when_missing(record):
         case "ignore":
             return _written(result, ABSENT)
@@ -169,7 +175,7 @@ def _when_missing(record: Record, result: WriteResult, rules: Rules, etag: str =
             return _rejected(result, "missing", f"there is no document of that id to {kind_of(record)}")
         case _:
             created = kind_of(record) is Operation.PATCH
-            return Step("Replace" if etag else "Create", etag, created=created)
+            return Step("Replace" if etag else "Create", etag, created=created, tombstone=stamp)
 
 
 def _after_precondition(record: Record, step: Step, rules: Rules, result: WriteResult) -> Step | WriteResult:
@@ -211,10 +217,13 @@ def _compared(
     is_after = _is_after(stamp, stored)
     if isinstance(is_after, str):
         return _rejected(result, "version", is_after)
-    patched, own = last_patch(document, stamp.of), mark_value(stamp.n, stamp.i)
-    if patched == own:
+    if is_patched_by(document, stamp):
         return _written(result, EXISTS)
-    if not is_after or (patched > own and rules.version_field is None):
+    # Patches of several sources do not undo each other; anything else undoes them all.
+    by_others = kind_of(record) is not Operation.PATCH
+    if not is_after or (
+        rules.version_field is None and is_patched_after(document, stamp, by_others=by_others)
+    ):
         return _written(result, SUPERSEDED)
     is_deleted = document.get(DELETED) is True
     if kind_of(record) is Operation.DELETE:
@@ -222,7 +231,7 @@ def _compared(
     if kind_of(record) is Operation.CREATE and not is_deleted:
         return _written(result, EXISTS)
     if kind_of(record) in {Operation.REPLACE, Operation.PATCH} and is_deleted:
-        return _when_missing(record, result, rules, etag)
+        return _when_missing(record, result, rules, etag, stored)
     return _FIRST[Operation.PATCH] if kind_of(record) is Operation.PATCH else Step("Replace", etag)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from consumer.model import Outcome, Record, WriteResult
+from consumer.model import Operation, Outcome, Record, WriteResult
 from consumer.sinks.cosmos.answers import (
     Answer,
     doubted,
@@ -192,7 +192,7 @@ class RecordWriter:
         key, etag = record.key, operation.get("eTag")
         self._known.pop(key, None)
         if result.outcome is Outcome.WRITTEN and step.verb in {"Create", "Replace"} and isinstance(etag, str):
-            self._known[key] = Known(etag, stamp_of(record))
+            self._known[key] = Known(etag, stamp_of(record), record.operation is Operation.DELETE)
             if len(self._known) > MOST_KNOWN:
                 del self._known[next(iter(self._known))]
         if step.count == 1 and step.verb in {"Create", "Read"} and result.status in _TOLD:

@@ -34,6 +34,7 @@ from consumer.model import (
     Checkpoint,
     Claim,
     Event,
+    Operation,
     Outcome,
     Record,
     Rejection,
@@ -252,6 +253,27 @@ def test_records_that_may_be_two_documents_are_never_coalesced():
     third = only(world.answer(second, WRITTEN), WriteBatch)
 
     assert [numbers(each) for each in (first, second, third)] == [[0], [1], [3]]
+
+
+@pytest.mark.parametrize("operation", [Operation.PATCH, Operation.CREATE, Operation.REPLACE])
+def test_what_depends_on_the_document_before_it_is_never_coalesced(operation):
+    world = World(batches=BatchLimits(operations=1, coalesce=True))
+    records = [structs.replace(record(n, key="same"), operation=operation) for n in range(3)]
+    first = only(world.receive(*records), WriteBatch)
+    second = only(world.answer(first, WRITTEN), WriteBatch)
+    third = only(world.answer(second, WRITTEN), WriteBatch)
+
+    assert [numbers(each) for each in (first, second, third)] == [[0], [1], [2]]
+
+
+def test_what_a_later_event_superseded_is_settled_and_counted_by_that_reason():
+    world = World(batches=BatchLimits(operations=1))
+    batch = only(world.receive(0), WriteBatch)
+    world.answer(batch, WriteResult(Outcome.WRITTEN, 200, "superseded", request_units=2.0))
+    totals = world.pipeline.totals
+
+    assert (totals.written, totals.dropped, totals.request_units) == (0, {"superseded": 1}, 2.0)
+    assert only(world.tick(5.0), SaveCheckpoint).checkpoint.sequence_number == 0
 
 
 def test_a_rejected_coalescing_record_gives_way_to_the_one_before_it():
