@@ -142,7 +142,9 @@ class Backlog:
         for work, result in zip(works, results, strict=True):
             if result.outcome is not Outcome.WRITTEN or result.reason or not work.is_alone:
                 return False
-            numbers.setdefault(work.work_list, []).append(work.record.event.sequence_number)
+            if (found := numbers.get(work.work_list)) is None:
+                found = numbers[work.work_list] = []
+            found.append(work.record.event.sequence_number)
         for work_list, settled in numbers.items():
             if (partition := self.partition_of(work_list)) is not None:
                 partition.settle_all(settled)

@@ -45,6 +45,7 @@ _NUMBER, _OFFSET, _TIME, _KEY = (
 _NUMBERS = frozenset({_NUMBER, _TIME})
 _CONSTRUCTORS = {_NUMBER: 0x81, _OFFSET: 0xA1, _TIME: 0x83, _KEY: 0xA1}
 """What the service writes: a long, a text, a time, a text."""
+_SHORT_MAP = 0xC1
 _SHORT_ANNOTATIONS = b"\x00\x53\x72\xc1"
 _SHORT_TEXTS = frozenset({0xA1, 0xA3})
 _FIXED_WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
@@ -229,7 +230,8 @@ def _annotations_of(data: bytes) -> int:
     """Where the message annotations begin, if nothing but header and delivery annotations is before them."""
     at = 0
     while data[at : at + 3] in _BEFORE_ANNOTATIONS:
-        at = section_end(data, at)
+        is_short_map = data[at + 3] == _SHORT_MAP  # what the service writes
+        at = at + 5 + data[at + 4] if is_short_map else section_end(data, at)
     return at
 
 

@@ -15,7 +15,7 @@ from consumer.core.charging import is_capped
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes, Write
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
-from consumer.sinks.cosmos.client import FOLLOW_FOR, CosmosContainer, _Exchange
+from consumer.sinks.cosmos.client import FOLLOW_FOR, CosmosContainer, _Exchange, _Pattern
 from consumer.sinks.cosmos.options import request_headers
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
@@ -288,6 +288,16 @@ async def test_the_service_is_understood_as_by_the_sdk(server, opened, monkeypat
 
 
 OF_ONE_REQUEST = {"x-ms-activity-id", "x-ms-date", "authorization", "accept-encoding"}
+
+
+def test_what_belongs_to_one_request_of_the_sdk_is_not_followed():
+    kept = {"authorization": "a", "x-ms-date": "d", "x-ms-consistency-level": "Session"}
+    own = {"traceparent": "00-1-2-01", "X-Ms-Session-Token": "0:1", "Prefer": "x", "Content-Length": "9"}
+    pattern = _Pattern(HttpRequest("POST", "https://h/docs/", headers=kept | own), until=1.0)
+
+    assert pattern.headers == {**kept, "Accept-Encoding": "identity"}
+    assert (str(pattern.url), pattern.verifies) == ("https://h/docs/", True)
+    assert _Pattern(HttpRequest("POST", "https://localhost:1/"), until=1.0).verifies is False
 
 
 async def test_a_request_above_a_megabyte_and_an_odd_answer_are_followed_too(
