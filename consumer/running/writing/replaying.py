@@ -94,7 +94,7 @@ class Replay:
             if rejected:
                 reason = "; ".join(f"{rejection.reason}: {rejection.detail}" for rejection in rejected)
                 results[index] = WriteResult(Outcome.REJECT, reason=reason, rejection=rejected[0])
-            elif to_write or isinstance(self._sink, ReplayingSink):  # which removes the dead letter
+            elif to_write or self._sink.transactional:  # such a sink removes the dead letter itself
                 pending[index] = to_write or records
             else:
                 results[index] = WriteResult(Outcome.WRITTEN, reason="dropped")

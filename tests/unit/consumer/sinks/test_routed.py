@@ -8,9 +8,21 @@ import pytest
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
-from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, Write, WriteResult
+from consumer.model import (
+    Claim,
+    DeadLetter,
+    Dropped,
+    Event,
+    Outcome,
+    Record,
+    Rejection,
+    Routes,
+    Write,
+    WriteResult,
+)
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import Driver, DriverSettings
+from consumer.running.writing.replaying import Replay
 from consumer.sinks.routed import RoutedSink
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
@@ -300,6 +312,18 @@ async def test_errors_at_the_start_name_the_sink_and_an_open_sink_is_not_opened_
     await sink.open()
 
     assert (raised.value.retry_after, first.opened) == (3.0, 1)
+
+
+async def test_a_dead_letter_that_is_dropped_by_now_is_written_nowhere_and_may_go():
+    table = {}
+    sink = RoutedSink({"rows": Rows(table), "documents": ByKey()})
+    preparation = Preparation(sink.prepare, mapping=lambda event, documents: Dropped("stale"))
+    replay = Replay(sink, await sink.open(), preparation)
+    letter = DeadLetter("hub", "group", events(4)[0], Rejection("refused", ""), 1, 0.0)
+
+    [result] = await replay.write([letter], deadline=now() + 5.0)
+
+    assert (result.outcome, table) == (Outcome.WRITTEN, {})
 
 
 async def test_a_sink_that_keeps_the_checkpoint_is_no_sink_among_others():
