@@ -106,3 +106,22 @@ def test_every_event_is_there_once_and_in_order_of_its_key(steps):
     stored = asyncio.run(play())
     assert sorted(number for log in stored.values() for number in log) == list(range(EVENTS))
     assert all(log == sorted(log) for log in stored.values())
+
+
+async def test_a_set_that_is_another_one_after_a_kill_is_sent_as_it_is_and_told(caplog):
+    world = World()
+    consumer = Consumer(world)
+    await consumer.write(4, "drop_ack")  # stored, and nobody knows
+    consumer.start()
+    consumer.sinks[-1].detach("0")
+    changed = EventHubsSink(Forwarding("ns/copies", STREAM, "@partition_key", "document"), "copy", world.make)
+    changed.attach(Claim("0", "me", 9, None))
+    records = tuple(changed.prepare(Write(flight(n), {"n": n})) for n in range(EVENTS))
+    results = await changed.write(Batch(1, "0", records), deadline=asyncio.get_running_loop().time() + 5)
+    for sink in (*consumer.sinks, changed):
+        await sink.aclose()
+    bodies = {read(each)[0] for log in world.service.stored.values() for each in log}
+
+    assert {result.outcome for result in results} == {Outcome.WRITTEN}
+    assert {f'{{"n":{n}}}' for n in range(EVENTS)} <= bodies
+    assert "the mapping has changed" in caplog.text

@@ -131,8 +131,8 @@ class _Target:
 
     mark: Place = (NOTHING_SETTLED, 0)
     """Up to here it has all that is for it."""
-    pending: tuple[Place, int] | None = None
-    """Of a process before this one: the end of the set that it was sending, and how many events the set has."""
+    pending: tuple[Place, int, str] | None = None
+    """Of a process before this one: the end of the set that it was sending, how many events the set has, and its digest."""
     unfinished: tuple[PublishingBatch, Place] | None = None
     """A set of this process without an answer, and its end. It must be sent again as it is."""
 
@@ -180,8 +180,10 @@ class Forwarder:
     async def _find_too_large(
         self, producer: IdempotentProducer, records: Sequence[Record]
     ) -> tuple[int, WriteResult] | None:
-        for index, record in enumerate(records):
-            limit = await producer.max_message_size(self._choose(record))
+        ids = [self._choose(record) for record in records]
+        limits = {id_: await producer.max_message_size(id_) for id_ in dict.fromkeys(ids)}
+        for index, (id_, record) in enumerate(zip(ids, records, strict=True)):
+            limit = limits[id_]
             if len(record.payload) + record.event.size > limit // 2:  # encoding costs more than comparing
                 _, size = producer.encode(self._event(record))
                 if size > limit:
@@ -232,7 +234,7 @@ class Forwarder:
             saved = await producer.saved_state(id_)
             target = _Target(_parse(saved.bookmark))
             if saved.pending is not None:
-                target.pending = _parse(saved.pending.bookmark), saved.pending.count
+                target.pending = _parse(saved.pending.bookmark), saved.pending.count, saved.pending.digest
             self._targets[id_] = target
         return target
 
@@ -267,21 +269,15 @@ class Forwarder:
     ) -> bool:
         """Sends the set again that a killed process was sending, and returns whether that is done: all of it must be there."""
         assert target.pending is not None
-        until, count = target.pending
+        until, count, digest = target.pending
         again = [record for record in records if target.mark < _place(record) <= until]
         if len(again) < count and end < until:
             return False
         batch = await producer.create_batch(partition_id=id_)
-        if len(again) == count and all(batch.try_add(self._event(record)) for record in again):
-            try:
-                await self._send(producer, target, batch, until)
-            except InvalidProducerStateError as error:
-                log.warning(
-                    "partition %s: the set up to %s is another one now: %s", self._partition, until, error
-                )
-            else:
-                target.pending = None
-                return True
+        fits = len(again) == count and all(batch.try_add(self._event(record)) for record in again)
+        if fits and _digest(batch) == digest:
+            await self._send(producer, target, batch, until)
+            return True
         if again:  # without any, the checkpoint has all of them: they were stored, and are not received again
             log.warning(
                 "partition %s: a killed process was sending %d events to partition %s of the target, and %d are to be sent now:"
@@ -318,6 +314,13 @@ class Forwarder:
 
 def _place(record: Record) -> Place:
     return record.event.sequence_number, record.index
+
+
+def _digest(batch: PublishingBatch) -> str:
+    """That of the content, by which the saved state knows a set."""
+    digest = batch.begin(None).digest()
+    batch.withdraw()
+    return digest
 
 
 def _parse(bookmark: str | None) -> Place:
