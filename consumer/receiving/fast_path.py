@@ -231,34 +231,40 @@ def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
 def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
     """Hook 3b: takes frames that have arrived completely without waiting, hence without a task and a timer.
 
-    Not while another task receives: the SDK's keep-alive does so beside its receiver, every 30 s. A frame that the SDK has
-    read reaches its reader a few turns of the loop later, and a frame taken meanwhile would overtake it.
+    One task receives at a time: the SDK's keep-alive does so beside its receiver, every 30 s. A frame that the SDK has read reaches
+    its reader a few turns of the loop later, more of them at a timeout, and a frame taken meanwhile would overtake it.
     """
     transport = consumer._handler._connection._transport
     frames, link = FrameBuffer(transport), LinkCounters(consumer)
     receive: Callable[..., Awaitable[Any]] = transport.receive_frame
-    waiting = 0
+    turn = asyncio.Lock()
 
-    def take(others: int) -> tuple[Any, Any] | None:
-        if others or not frames.are_next():
+    def take() -> tuple[Any, Any] | None:
+        if not frames.are_next():
             return None
         taken = _take_alike(frames, link, shortcut) or _take_one(frames, link)
         shortcut.attempt(frames.resume)
         return taken
 
+    async def read(timeout: float | None, options: Any) -> Any:
+        if not shortcut.is_broken and await frames.are_none_within(timeout):
+            return _NOTHING
+        return shortcut.attempt(take) or await receive(timeout=timeout, **options)
+
     async def receive_frame(timeout: float | None = None, **options: Any) -> Any:
-        nonlocal waiting
         if shortcut.attempt(shortcut.is_full_of_bytes):
             return _NOTHING
-        if taken := shortcut.attempt(take, waiting):
+        if not turn.locked() and (taken := shortcut.attempt(take)):
             return taken
-        waiting += 1
         try:
-            if waiting == 1 and not shortcut.is_broken and await frames.are_none_within(timeout):
-                return _NOTHING
-            return shortcut.attempt(take, waiting - 1) or await receive(timeout=timeout, **options)
+            async with asyncio.timeout(timeout if turn.locked() else None):
+                await turn.acquire()
+        except TimeoutError:
+            return _NOTHING
+        try:
+            return await read(timeout, options)
         finally:
-            waiting -= 1
+            turn.release()
 
     transport.receive_frame = receive_frame
 
