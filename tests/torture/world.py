@@ -339,13 +339,20 @@ class World:
                 else:
                     results[index] = self.apply(record, batch.lane)
 
+        until = self.now + 30.0
+
         def answer() -> None:
+            unfinished = any(result.reason == "no connection" for result in results)
+            if self.plan.guard and unfinished and arrives and not lost and self.now < until:
+                self.at(0.05, answer)
+                return
             told = [WriteResult(Outcome.RETRY, 0, "lost")] * len(batch.records) if lost else results
             self.feed(instance, BatchWritten(batch.batch_id, list(told)))
 
-        if not self.troubled(0.03):  # else the request never arrived
+        arrives = not self.troubled(0.03)
+        if arrives:
             self.at(applied, apply)
-        # What a guarded write has not finished by then goes on all the same, as a request that is on its way does.
+        # A guarded write whose answer is lost goes on all the same, as a request that is on its way does.
         self.at(answered + (60.0 if hang else 0.0), answer)
 
     def advance(
