@@ -124,7 +124,12 @@ def order_in_event(index: int) -> str:
     its lower 60 bits, and above them which route into the sink it took; but each element takes all its routes before the
     next element does. It is a text because numbers in Cosmos DB are doubles, exact up to 2^53.
     """
-    return f"{(index & _ELEMENTS) << _ROUTES | index >> 60:018x}" if index else ""
+    return f"{place_in_event(index):018x}" if index else ""
+
+
+def place_in_event(index: int) -> int:
+    """A number that grows in the order of an event's writes; see `order_in_event`."""
+    return (index & _ELEMENTS) << _ROUTES | index >> 60
 
 
 def mark_value(number: int, order: str) -> str:

@@ -1,10 +1,12 @@
 """Forwarding into another hub under lost answers, kills, stale checkpoints and two consumers: each event is there once, in order."""
 
 import asyncio
+import json
 from itertools import count
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from consumer.errors import FencedError
 from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Stream, Write
@@ -82,6 +84,31 @@ class Consumer:
         self.settled |= {
             n for n, result in zip(open_, results, strict=True) if result.outcome is Outcome.WRITTEN
         }
+
+
+@settings(max_examples=30)
+@given(st.integers(600, 3_000), st.booleans())
+def test_every_document_of_an_event_is_there_once_and_in_order(most, is_killed):
+    """Two routes into the target: each element takes both before the next one does, so that indexes do not ascend."""
+    indexes = [element + (route << 60) for element in range(6) for route in range(2)]
+
+    async def play():
+        world = World()
+        world.service.max_message_size = most
+        for _ in range(2 if is_killed else 1):
+            if is_killed:
+                world.service.faults.append(("send", "no_answer", ""))
+            sink = EventHubsSink(Forwarding("ns/copies", STREAM, "", "document"), "copy", world.make)
+            sink.attach(Claim("0", "me", 1, None))
+            records = tuple(
+                structs.replace(sink.prepare(Write(flight(1), {"n": n}, n)), of=len(indexes)) for n in indexes
+            )
+            for _ in range(4):
+                await sink.write(Batch(1, "0", records), deadline=asyncio.get_running_loop().time() + 5)
+        await sink.aclose()
+        return [json.loads(read(each)[0])["n"] for log in world.service.stored.values() for each in log]
+
+    assert asyncio.run(play()) == indexes
 
 
 ACTIONS = st.sampled_from(["write", "write", "drop_ack", "no_answer", "detach", "save", "restart"])

@@ -26,6 +26,7 @@ from consumer.options import BatchLimits
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, amqp_properties, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
 from consumer.sinks.types import SinkContext, SinkType, refuse
+from consumer.versions import place_in_event
 from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.publisher import (
@@ -313,7 +314,7 @@ class Forwarder:
 
 
 def _place(record: Record) -> Place:
-    return record.event.sequence_number, record.index
+    return record.event.sequence_number, place_in_event(record.index)
 
 
 def _digest(batch: PublishingBatch) -> str:
