@@ -173,16 +173,37 @@ class Changes:
             isinstance(step.value, bool) or not isinstance(step.value, int | float)
         ):
             return Rejection("patch", f"'{step.path}' is incremented by {step.value!r}; expected a number")
+        if not _apply(step, path, created):
+            return Rejection(
+                "patch",
+                f"'{step.op} {step.path}' does not fit what the steps before it make of a document that is created",
+            )
         operation = {"op": _OPS[step.op], "path": _pointer(path)}
         if step.op == "remove":
             return operation
         if step.op == "append":
             operation["path"] += "/-"
-        if not put(created, path, [step.value] if step.op == "append" else step.value):
-            return Rejection(
-                "patch", f"there is no object on the way to '{step.path}' in the document that is created"
-            )
         return {**operation, "value": step.value}
+
+
+def _apply(step: PatchStep, path: Path, created: dict[str, Any]) -> bool:
+    """Changes the document that is created as the service would change one that exists. False if it would refuse."""
+    before = find(created, path)
+    value = step.value
+    if step.op == "remove":
+        return before is UNSET or _take_out(created, path)
+    if step.op == "append":
+        value = [step.value]
+    if before is not UNSET and step.op != "set":
+        is_fit = type(before) is list if step.op == "append" else type(before) in {int, float}
+        return is_fit and put(created, path, before + value)
+    return put(created, path, value)
+
+
+def _take_out(document: dict[str, Any], path: Path) -> bool:
+    put(document, path, None)  # copies the objects on the way
+    del find(document, path[:-1])[path[-1]]
+    return True
 
 
 _parse = lru_cache(4096)(parse_path)

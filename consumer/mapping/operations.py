@@ -28,6 +28,7 @@ _PATH = r'(?:/(?:"[^"]+"|[^/"\s=]+))+'
 _PATCH_STEP = re.compile(
     rf"(?P<op>set|increment|append|remove)\s+(?P<path>{_PATH})(?:\s+from\s+(?P<source>{_PATH})|\s*=\s*(?P<value>.+))?"
 )
+_QUOTED = re.compile(r"'([^'\\]*)'")
 _NEVER = {"never": -1, "-1": -1}
 
 
@@ -57,6 +58,8 @@ def _patch_rule(line: str) -> PatchRule:
     parse_path(path)
     if value is None:
         return PatchRule(op, path, None if op == "remove" else parse_path(source or path))
+    if text := _QUOTED.fullmatch(value):  # as the conditions of routes have it
+        return PatchRule(op, path, value=text[1])
     try:
         return PatchRule(op, path, value=json.loads(value))
     except ValueError:

@@ -240,6 +240,33 @@ def test_a_patch_that_cannot_be_is_a_rejection(steps, accepted):
     assert accepted or found.rejection.reason == "patch"
 
 
+@pytest.mark.parametrize(
+    ("steps", "created"),
+    [
+        (["increment /n from /a", "increment /n from /b"], {"n": 3}),
+        (["append /l from /a", "append /l from /b"], {"l": [1, 2]}),
+        (["set /l from /log", "append /l from /b"], {"l": [7, 2]}),
+        (["set /o/n from /a", "increment /o/n from /b", "set /p = 1", "remove /p"], {"o": {"n": 3}}),
+        (["set /o from /inner", "remove /o/x", "remove /gone"], {"o": {}}),
+        (["set /s = 'x'", "increment /s from /a"], None),
+        (["increment /n from /a", "append /n from /a"], None),
+    ],
+)
+def test_a_patch_creates_the_document_that_its_steps_one_after_the_other_make(steps, created):
+    document = {"id": "a", "a": 1, "b": 2, "log": [7], "inner": {"x": 1}}
+    found = mapped(document, PATCH, patch=parse_patch(steps))
+
+    if created is None:
+        assert found.rejection.reason == "patch"
+    else:
+        made = msgspec.json.decode(found.change.created)
+        assert {name: value for name, value in made.items() if not name.startswith("_tp")} == {
+            "id": "a",
+            **created,
+        }
+    assert document["inner"] == {"x": 1}
+
+
 def test_the_steps_of_a_patch_come_from_settings():
     rules = parse_patch(
         ["increment /total from /n", 'set /s = "a;b"', "set /seen=true", "remove /old", "append /log"]
