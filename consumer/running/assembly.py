@@ -24,7 +24,7 @@ from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from consumer.receiving.until import UntilReceiver
 from consumer.running.writing.parking import SUFFIX
-from consumer.sinks.routed import RoutedSink
+from consumer.sinks.routed import RoutedSink, prepare_for_only
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
@@ -116,7 +116,9 @@ class Parts:
         mapping = transform if mapper is None or transform is None else mapper.after(transform)
         if mapper is not None and (decoder is None or self._hub.takes_tombstones):
             decoder = BodyReader(decoder)
-        return Preparation(sink.prepare, decoder=decoder, mapping=mapping or mapper)
+        may_name_another = transform is not None and not isinstance(sink, RoutedSink)
+        prepare = prepare_for_only(self.sink_names, sink.prepare) if may_name_another else sink.prepare
+        return Preparation(prepare, decoder=decoder, mapping=mapping or mapper)
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:

@@ -15,6 +15,7 @@ from typing import cast
 from msgspec import structs
 
 from consumer.mapping.documents import rejected
+from consumer.mapping.preparing import Prepare
 from consumer.model import Batch, Claim, Outcome, Record, Rejection, Routes, Write, WriteResult
 from consumer.ports import OrderedSink, Sink
 from tidemark.foundation.errors import SettingsError, UnavailableError
@@ -52,9 +53,7 @@ class RoutedSink:
     def prepare(self, write: Write) -> Record:
         sink = self._sinks.get(write.sink)
         if sink is None:
-            accepted = ", ".join(self._sinks)
-            why = f"there is no sink '{write.sink}'; the sinks are {accepted}"
-            return rejected(write.event, Rejection("no_sink", why))
+            return _no_sink(write, ", ".join(self._sinks))
         record = sink.prepare(write)
         # Records of two sinks are different documents, whatever their keys.
         return structs.replace(record, key=f"{write.sink}/{record.key}", sink=write.sink)
@@ -125,3 +124,17 @@ class RoutedSink:
         errors = [error for error in closed if isinstance(error, BaseException)]
         if errors:
             raise errors[0]
+
+
+def prepare_for_only(name: str, prepare: Prepare) -> Prepare:
+    """`prepare` of a hub's only sink, for the writes of a user's function, which may name another one."""
+
+    def prepare_named(write: Write) -> Record:
+        return prepare(write) if write.sink in {"", name} else _no_sink(write, name)
+
+    return prepare_named
+
+
+def _no_sink(write: Write, accepted: str) -> Record:
+    named = f"'{write.sink}', to which no route of this hub goes" if write.sink else "no sink"
+    return rejected(write.event, Rejection("no_sink", f"the write names {named}; accepted: {accepted}"))

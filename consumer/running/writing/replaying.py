@@ -118,11 +118,14 @@ class Replay:
         return [results.get(index, untried) for index in range(len(units))]
 
     async def _attempt(self, pending: dict[int, list[Record]], deadline: float) -> dict[int, WriteResult]:
-        """Writes the first pending unit of each key."""
-        first: dict[str, int] = {}
+        """Writes the pending units that have no key in common with one before them."""
+        chosen: list[int] = []
+        before: set[str] = set()
         for index, records in pending.items():
-            first.setdefault(records[0].key, index)
-        chosen = list(first.values())
+            keys = {record.key for record in records}
+            if before.isdisjoint(keys):
+                chosen.append(index)
+            before |= keys
         if isinstance(self._sink, ReplayingSink):
             return {index: await self._replay(self._sink, pending[index], deadline) for index in chosen}
         lanes: dict[str, list[int]] = {}

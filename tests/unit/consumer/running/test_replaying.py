@@ -90,6 +90,28 @@ async def test_what_must_be_retried_is_and_the_next_of_its_key_waits(first):
     assert sink.asked_for_routes == (2 if first.rerouted else 0)
 
 
+async def test_an_event_waits_for_one_before_it_that_has_any_of_its_keys():
+    class Together(Scripted):
+        async def replay(self, records, *, deadline):
+            self.batches.append([record.key for record in records])
+            return self.script["a"].pop(0) if records[0].key == "a" and self.script["a"] else WRITTEN
+
+    sink = Together({"a": [THROTTLED]})
+    keys = iter(["ab", "b", "c"])
+    preparation = Preparation(
+        sink.prepare, mapping=lambda event, documents: several(next(keys))(event, documents)
+    )
+    letters = [
+        DeadLetter("h", "g", Event("0", n, "", 0.0, b"{}"), Rejection("r", ""), 1, 0.0) for n in range(3)
+    ]
+    results = await Replay(sink, Routes(), preparation).write(
+        letters, deadline=asyncio.get_running_loop().time() + 5.0
+    )
+
+    assert {result.outcome for result in results} == {Outcome.WRITTEN}
+    assert sink.batches == [["a", "b"], ["c"], ["a", "b"], ["b"]]
+
+
 def several(keys):
     return lambda event, documents: [
         Dropped("stale") if key == "drop" else Write(event, {"key": key}, index)

@@ -23,7 +23,7 @@ from consumer.model import (
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.writing.replaying import Replay
-from consumer.sinks.routed import RoutedSink
+from consumer.sinks.routed import RoutedSink, prepare_for_only
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
@@ -350,6 +350,14 @@ async def test_a_sink_whose_partitions_cannot_be_read_keeps_those_it_had(caplog)
 
     assert (await sink.routes()).of_sinks["moving"].lanes == ("b", "c")
     assert "sink 'moving'" in caplog.text
+
+
+@pytest.mark.parametrize(("named", "reason"), [("", None), ("documents", None), ("audit", "no_sink")])
+def test_an_only_sink_does_not_get_what_is_for_another(named, reason):
+    prepare = prepare_for_only("documents", MemorySink(MappingOptions("hub")).prepare)
+    rejection = prepare(Write(events(1)[0], {"id": "a"}, sink=named)).rejection
+
+    assert (rejection and rejection.reason) == reason
 
 
 def test_the_claim_of_a_sink_with_a_mark_is_attached_and_detached():
