@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -25,6 +25,7 @@ from consumer.definition.hub_settings import (
 from consumer.definition.model import Definition, HubDefinition, SinkDefinition
 from consumer.definition.overlaps import find_overlaps
 from consumer.formats import OPTIONS, BodyOptions, DecoderName, JsonOptions
+from consumer.mapping.steps.chain import MOST_SPLITS, Step
 from consumer.mapping.steps.routes import Mapper, Route, RouteOptions, read_route
 from consumer.mapping.steps.table import read_steps
 from consumer.model import Operation, Stream
@@ -175,13 +176,20 @@ class _File:
         name_of_format, decode = self._read_decode(table.table("decode"))
         steps, problems = read_steps(_tables(table, "steps"), self._settings)
         self._tell(table, "steps", problems)
-        routes = self._read_routes(table, splits=sum(step.name.endswith(" split") for step in steps))
+        routes = self._read_routes(table, splits=_splits(steps))
         sinks = tuple(
             self._sinks[sink] for sink in dict.fromkeys(route.sink for route in routes) if sink in self._sinks
         )
         own = self._own_settings(name, table, known, common_rate=rate is not None) | self._of_sql(sinks)
         config, settings = self._config(table, own, connections, common_rate=rate is not None)
         self._check_stores(table, config)
+        splits = _splits(steps) + max((_splits(route.steps) for route in routes), default=0)
+        if config.transform and splits == MOST_SPLITS:
+            table.problem(
+                "transform",
+                f"found beside {splits} steps 'split', one after the other; {MOST_SPLITS - 1} is accepted, as the transform may make"
+                " several documents too",
+            )
         if len(self._shared.problems) > before:
             return None
         mapper = Mapper(steps, _of_one_sink(routes) if len(sinks) <= 1 else routes)
@@ -355,6 +363,10 @@ class _File:
 
 def _with_operations(text: str) -> str:
     return f"{text}; accepted are {', '.join(Operation)}" if "Invalid enum value" in text else text
+
+
+def _splits(steps: Iterable[Step]) -> int:
+    return sum(step.name.endswith(" split") for step in steps)
 
 
 def _of_one_sink(routes: Sequence[Route]) -> list[Route]:

@@ -115,6 +115,7 @@ def test_the_app_settings_alone_are_one_hub():
             "consumer.toml:11 hubs.flights.routes[0].steps[0].mask: found '/a': Expected `array`, got `str`",
         ]),
         (f"{SINK}{HUB}steps = [{{ split = '/' }}, {{ split = '/' }}]\n[[hubs.flights.routes]]\nsteps = [{{ split = '/' }}]", ["consumer.toml:10 hubs.flights.routes[0].steps: found 3 steps 'split'; 2 are accepted, in the hub and in a route together"]),
+        (f"{SINK}{HUB}transform = 'm:f'\nsteps = [{{ split = '/a' }}, {{ split = '/b' }}]", ["consumer.toml:8 hubs.flights.transform: found beside 2 steps 'split', one after the other; 1 is accepted, as the transform may make several documents too"]),
         (f"rate = -1\n{SINK}{HUB}", ["consumer.toml:2 rate: found -1; records per second from 0 (no limit) are accepted; fractions are fine"]),
         (f"rate = 5\n{SINK}{HUB}rate = 5", ["consumer.toml:9 hubs.flights.rate: found beside one rate for all hubs; one of them is accepted"]),
         (f"{SINK}{HUB}[hubs.b]\nhub = 'FLIGHTS'", ["consumer.toml:8 hubs.b.consumer_group: hubs.flights reads hub 'FLIGHTS' in group '$Default' too; a group of its own is accepted, as two consumers of one group take each other's partitions"]),
