@@ -7,7 +7,7 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -204,6 +204,13 @@ class Backlog:
             partition.started += by
 
     # -- reading
+
+    def has_others(self, works: Sequence[Work]) -> bool:
+        """Whether any record is held besides these."""
+        events = Counter(id(work.siblings or work) for work in works)
+        return self.count > len(events) or any(
+            work.siblings is not None and work.siblings.open > events[id(work.siblings)] for work in works
+        )
 
     def measure(self, rate: float | None) -> Held:
         """What is held, to be compared with the limits."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from consumer.core.backlog import Backlog
 from consumer.core.effects import DeadLettersStored, StoreDeadLetters
 from consumer.core.lanes import Lanes
 from consumer.core.parked import BEHIND
-from consumer.core.rejected_queue import RejectedQueue
+from consumer.core.rejected_queue import Rejected, RejectedQueue
 from consumer.core.settled.low_water import WorkList
 from consumer.core.statistics import Totals
 from consumer.core.work import Work
@@ -98,9 +98,9 @@ class Burial:
         lot = queue.take_stored(item.lot_id)
         if item.stored:
             self._backoffs[queue].worked()
-            others = self._backlog.count - len(lot) - len(self._letters) - len(self._parking)
+            is_alone = self._is_alone(lot)
             for work, _ in lot:
-                self._count(work, others, park=queue is self._parking)
+                self._count(work, is_alone=is_alone, park=queue is self._parking)
                 self._lanes.release_hold(work)
                 self._backlog.settle(work)
             return ""
@@ -113,7 +113,13 @@ class Burial:
             queue.put_back(kept, now + self._backoffs[queue].failed())
         return "the dead-letter store does not take them" if lot else ""
 
-    def _count(self, work: Work, others: int, *, park: bool) -> None:
+    def _is_alone(self, lot: Sequence[Rejected]) -> bool:
+        """Whether nothing is held besides this lot and what is rejected too."""
+        if self._backlog.count > len(lot) + len(self._letters) + len(self._parking):
+            return False
+        return not self._backlog.has_others([work for work, _ in (*lot, *self._letters, *self._parking)])
+
+    def _count(self, work: Work, *, is_alone: bool, park: bool) -> None:
         if park:
             partition, number = self._backlog.partition_of(work.work_list), work.record.event.sequence_number
             if partition is not None and not partition.parked.has_stored(number):
@@ -123,7 +129,7 @@ class Burial:
             self._totals.dead_letters += 1
             # A record rejected before any attempt proves no poison while others still wait for the sink: they may be
             # written in between.
-            self.poison += bool(work.attempts) or others <= 0
+            self.poison += bool(work.attempts) or is_alone
 
     def remove(self, work_list: WorkList) -> list[Work]:
         """Removes and returns the works that are dropped with this list; see Work.is_dropped."""

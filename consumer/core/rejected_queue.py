@@ -31,8 +31,11 @@ class RejectedQueue:
         self._numbers = numbers
 
     def __len__(self) -> int:
-        """How many wait, without the lot that is being stored."""
         return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Rejected]:
+        """Those that wait, without the lot that is being stored."""
+        return iter(self._waiting)
 
     def add(self, work: Work, why: Rejection) -> None:
         self._waiting.append((work, why))

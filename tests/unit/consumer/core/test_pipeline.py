@@ -643,12 +643,15 @@ def test_a_letter_that_a_transactional_sink_kept_counts_as_one_and_toward_the_br
     assert isinstance(only(world.answer(second, KEPT), Fail).error, PoisonError)
 
 
-def test_poison_does_not_end_the_process_while_the_sink_is_away_and_others_wait():
+@pytest.mark.parametrize("of", [1, 7])
+def test_poison_does_not_end_the_process_while_the_sink_is_away_and_others_wait(of):
     world = World(limits=BacklogLimits(poison=3), batches=BatchLimits(operations=1))
     batch = only(world.receive(100, record(101, partition="0")), WriteBatch)
     world.answer(batch, UNKNOWN)
     poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(200, 210)]
-    dead_letters = only(world.receive(*poison), StoreDeadLetters)
+    dead_letters = only(
+        world.receive(*(structs.replace(each, of=of) for each in poison for _ in range(of))), StoreDeadLetters
+    )
 
     assert world.tell(DeadLettersStored(dead_letters.lot_id, stored=True)) == []
     assert world.pipeline.totals.dead_letters == 10

@@ -149,7 +149,7 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = ['documents']", ["consumer.toml:9 hubs.flights.routes[0].to: found ['documents']: Expected `str`, got `array`"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(31),
+    ids=range(32),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)
