@@ -13,7 +13,7 @@ from itertools import count
 from consumer.core.backlog import Backlog
 from consumer.core.effects import DeadLettersStored, StoreDeadLetters
 from consumer.core.lanes import Lanes
-from consumer.core.parked import BEHIND
+from consumer.core.parked import BEHIND, name_of
 from consumer.core.rejected_queue import Rejected, RejectedQueue
 from consumer.core.settled.low_water import WorkList
 from consumer.core.statistics import Totals
@@ -43,7 +43,7 @@ class Burial:
         park = self.is_parkable(work, rejection)
         partition = self._backlog.partition_of(work.work_list)
         if park and partition is not None:
-            partition.parked.add(work.record.event.sequence_number, work.record.key)
+            partition.parked.add(work.record.event.sequence_number, name_of(work.record), work.record.key)
         (self._parking if park else self._letters).add(work, self._backlog.reject(work, rejection, park=park))
         self._lanes.hold(work)
 
@@ -124,6 +124,8 @@ class Burial:
             partition, number = self._backlog.partition_of(work.work_list), work.record.event.sequence_number
             if partition is not None and not partition.parked.has_stored(number):
                 self._totals.parked += 1
+                # Again: another record of the event may have been written since, which ended what was parked then.
+                partition.parked.add(number, name_of(work.record), work.record.key)
                 partition.parked.note_stored(number)
         elif _is_first_letter(work):
             self._totals.dead_letters += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -61,11 +61,11 @@ class CheckpointSaved(_OfClaim, frozen=True):
 
 
 class ParkedLoaded(_OfClaim, frozen=True):
-    """Parked events that were stored under earlier claims: their keys by sequence number, or by a text for those of a hub of
-    the same name before.
+    """Parked events that were stored under earlier claims: the keys of their records by name, by sequence number, or by a
+    text for those of a hub of the same name before.
     """
 
-    keys: Mapping[int | str, Collection[str]]
+    keys: Mapping[int | str, Mapping[str, str]]
 
 
 class ParkedEnded(_OfClaim, frozen=True):

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections import Counter
 
-from consumer.model import Rejection
+from consumer.model import Record, Rejection
 
 BEHIND = Rejection("behind", "an earlier event of this key is parked")
 """Why a record is parked that was not tried at all."""
+
+
+def name_of(record: Record) -> str:
+    """The name of a record among those of its event. Several may have one key."""
+    return f"{record.sink}:{record.index}" if record.sink else str(record.index)
 
 
 class Parked:
     """The events that are parked or are about to be, and their keys."""
 
     def __init__(self) -> None:
-        self._keys_of: dict[int | str, set[str]] = {}  # by sequence number
+        self._keys_of: dict[
+            int | str, dict[str, str]
+        ] = {}  # by sequence number, then by the name of a record
         self._stored: set[int | str] = set()
         self.keys = Counter[str]()
         """By key, how many parked events have it. Keys of no event are not there."""
@@ -28,24 +35,24 @@ class Parked:
         """Events whose parked copies are stored."""
         return len(self._stored)
 
-    def add(self, number: int | str, key: str) -> None:
-        keys = self._keys_of.setdefault(number, set())
-        if key not in keys:
-            keys.add(key)
+    def add(self, number: int | str, name: str, key: str) -> None:
+        names = self._keys_of.setdefault(number, {})
+        if name not in names:
+            names[name] = key
             self.keys[key] += 1
 
     def note_stored(self, number: int | str) -> None:
         if number in self._keys_of:
             self._stored.add(number)
 
-    def has_stored(self, number: int | str, key: str | None = None) -> bool:
-        """Whether the event is stored, and, with a key, its record of that key."""
-        return number in self._stored and (key is None or key in self._keys_of[number])
+    def has_stored(self, number: int | str, name: str | None = None) -> bool:
+        """Whether the event is stored, and, with a name, its record of that name."""
+        return number in self._stored and (name is None or name in self._keys_of[number])
 
     def end(self, number: int | str) -> None:
         """The event is written or a dead letter."""
         self._stored.discard(number)
-        for key in self._keys_of.pop(number, ()):
+        for key in self._keys_of.pop(number, {}).values():
             self.keys[key] -= 1
             if not self.keys[key]:
                 del self.keys[key]

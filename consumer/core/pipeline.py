@@ -25,7 +25,7 @@ from consumer.core.burial import Burial
 from consumer.core.charging import is_capped
 from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.lanes import Lanes
-from consumer.core.parked import BEHIND
+from consumer.core.parked import BEHIND, name_of
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.core.work import Siblings, Work
 from consumer.errors import BacklogError, PoisonError
@@ -146,7 +146,7 @@ class Pipeline:
     def _take_parked(self, partition: ClaimedPartition, work: Work, now: float) -> bool:
         """Settles a record that was parked under an earlier claim, or parks it behind an earlier one of its key."""
         record = work.record
-        if partition.parked.has_stored(record.event.sequence_number, record.key):
+        if partition.parked.has_stored(record.event.sequence_number, name_of(record)):
             self._backlog.settle(work)
         elif record.rejection is None and record.dropped is None and self._burial.is_behind(work):
             self._bury(work, BEHIND, now)
@@ -200,8 +200,8 @@ class Pipeline:
             return
         if isinstance(item, effects.ParkedLoaded):
             for number, keys in item.keys.items():
-                for key in keys:
-                    partition.parked.add(number, key)
+                for name, key in keys.items():
+                    partition.parked.add(number, name, key)
                 partition.parked.note_stored(number)
             return
         partition.parked.end(item.number)

@@ -15,13 +15,13 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from consumer.core import effects
-from consumer.core.parked import BEHIND
+from consumer.core.parked import BEHIND, name_of
 from consumer.mapping.preparing import Preparation
 from consumer.model import Claim, DeadLetter, Event, Outcome, Record, Rejection, WriteResult
 from consumer.options import ParkingRules
@@ -148,27 +148,40 @@ class Parking:
 
     async def park(self, rejected: Sequence[effects.RejectedRecord]) -> bool:
         """Whether the events are stored. Each then is tried again under the present claim of its partition."""
-        parked = [self._parked(each) for each in rejected]
-        letters = [letter for letter, _ in parked]
         try:
-            storing = self._store.put(letters, deadline=self._calls.deadline())
-            await self._calls.answered("the store of parked events", storing)
+            async with AsyncExitStack() as trying, asyncio.timeout_at(self._calls.deadline()):
+                for lock in self._tried_with(rejected):
+                    await trying.enter_async_context(lock)
+                await self._store_all([self._parked(each) for each in rejected])
         except Exception as error:  # the outcome is unknown: stored again
-            log.warning("parking %d events failed: %r", len(letters), error)
+            log.warning("parking %d events failed: %r", len(rejected), error)
             return False
+        self._changed.set()
+        return True
+
+    def _tried_with(self, rejected: Sequence[effects.RejectedRecord]) -> list[asyncio.Lock]:
+        """What must not be tried meanwhile: another record of an event is parked already, and its end would remove both."""
+        found: dict[str, asyncio.Lock] = {}
+        for event in (each.record.event for each in rejected):
+            claimed = self._claims.get(event.partition)
+            if claimed is not None and claimed.number_of(event) in claimed.entries:
+                found[event.partition] = claimed.trying
+        return [found[partition] for partition in sorted(found)]
+
+    async def _store_all(self, parked: Sequence[tuple[DeadLetter, frozenset[str]]]) -> None:
+        storing = self._store.put([letter for letter, _ in parked], deadline=self._calls.deadline())
+        await self._calls.answered("the store of parked events", storing)
         for letter, keys in parked:
             claimed = self._claims.get(letter.event.partition)
             if claimed is not None:
                 entry = self._entry(letter, claimed)
                 entry.keys = keys
                 claimed.entries[entry.number] = entry
-        self._changed.set()
-        return True
 
     def _parked(self, rejected: effects.RejectedRecord) -> tuple[DeadLetter, frozenset[str]]:
         """What is stored, and the keys that it orders. Other records of the event may be parked already."""
         event, rejection = rejected.record.event, rejected.rejection
-        names = {_name_of(record) for record in rejected.records}
+        names = {name_of(record) for record in rejected.records}
         keys = frozenset(record.key for record in rejected.records)
         claimed = self._claims.get(event.partition)
         earlier = claimed.entries.get(claimed.number_of(event)) if claimed else None
@@ -214,7 +227,7 @@ class Parking:
             async with claimed.trying:
                 await self._try(claimed)
         except Exception as error:  # tried again
-            log.warning("partition %s: its parked events must wait: %s", claimed.partition, error)
+            log.warning("partition %s: its parked events must wait: %r", claimed.partition, error)
 
     def _pause(self) -> float:
         now = asyncio.get_running_loop().time()
@@ -225,21 +238,23 @@ class Parking:
     async def _load(self, claimed: _Claimed) -> None:
         now = asyncio.get_running_loop().time()
         claimed.load_at = now + AGAIN
-        keys: dict[int | str, frozenset[str]] = {}
-        async with asyncio.timeout(self._calls.timeout):
-            async for letter in self._store.list(partition=claimed.partition):
-                entry = self._entry(letter, claimed)
-                if entry.number not in claimed.entries:
-                    records = await self._records(letter, entry.names)
-                    entry.keys = frozenset(record.key for record in records)
-                    claimed.entries[entry.number] = entry
-                    keys[entry.number] = entry.keys
+        known = len(claimed.entries)
+        letters = self._store.list(partition=claimed.partition)
+        # Each one may take the time of a call: a list of many may take longer, and would begin anew for ever.
+        while letter := await self._calls.answered("the store of parked events", anext(letters, None)):
+            entry = self._entry(letter, claimed)
+            if entry.number not in claimed.entries:
+                records = await self._records(letter, entry.names)
+                keys = {name_of(record): record.key for record in records}
+                entry.keys = frozenset(keys.values())
+                claimed.entries[entry.number] = entry
+                # At once, because the list may break off.
+                self._feed(effects.ParkedLoaded(claimed.partition, claimed.claim.epoch, {entry.number: keys}))
         if claimed.is_over:
             return
         claimed.load_at = now + RELOAD
-        if keys:
+        if len(claimed.entries) > known:
             log.info("partition %s has %d parked events", claimed.partition, len(claimed.entries))
-            self._feed(effects.ParkedLoaded(claimed.partition, claimed.claim.epoch, keys))
         claimed.loaded.set()
 
     async def _records(self, letter: DeadLetter, names: frozenset[str] | None) -> list[Record]:
@@ -249,7 +264,7 @@ class Parking:
             await self._calls.answered("the decoder", decoder.load(ids, deadline=self._calls.deadline()))
         records = self._preparation.records([letter.event])
         # The settings may have changed since: then all are written.
-        wanted = [record for record in records if names is None or _name_of(record) in names] or records
+        wanted = [record for record in records if names is None or name_of(record) in names] or records
         return [record for record in wanted if record.dropped is None]
 
     def _first(self, claimed: _Claimed) -> list[Entry]:
@@ -303,7 +318,7 @@ class Parking:
     ) -> None:
         left = [(record, result) for record, result in results if result.outcome is not Outcome.WRITTEN]
         entry.written += len(results) - len(left)
-        entry.names = frozenset(_name_of(record) for record, _ in left)
+        entry.names = frozenset(name_of(record) for record, _ in left)
         rejected = [result for _, result in left if result.outcome is Outcome.REJECT]
         if not left:
             entry.is_over = True
@@ -323,7 +338,3 @@ class Parking:
             )
             await self._calls.dead_letters.put([final], deadline=self._calls.deadline())
             entry.is_over = entry.is_dead_letter = True
-
-
-def _name_of(record: Record) -> str:
-    return f"{record.sink}:{record.index}" if record.sink else str(record.index)

@@ -318,6 +318,97 @@ async def test_of_an_event_of_several_records_only_those_that_were_rejected_are_
     assert world.sink.documents == {"x": 0, "a": 0}
 
 
+class OneOfTwo(Sink):
+    """Of two records of one document: how the first and the second are answered, and what was written of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers, self.indices, self.takes = [Outcome.REJECT, Outcome.RETRY], [], 0.0
+
+    async def write(self, batch, *, deadline):
+        results = []
+        for record in batch.records:
+            outcome = self.answers[record.index]
+            if outcome is Outcome.WRITTEN:
+                await asyncio.sleep(self.takes)
+                self.indices.append(record.index)
+            results.append(WriteResult(outcome, 404, "no parent"))
+        return results
+
+
+def twice(event, documents):
+    return [Write(event, documents[0], index) for index in range(2)]
+
+
+async def test_of_two_records_of_one_document_the_one_that_was_not_parked_is_written_after_a_kill():
+    world = World(structs.replace(RULES, order=ParkOrder.NONE))
+    world.sink = OneOfTwo()
+    preparation = Preparation(world.sink.prepare, mapping=twice)
+    driver, epoch = await world.start(preparation=preparation)
+    await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(5.0)
+    assert await world.numbers() == [0]
+    await driver.aclose()
+    world.sink.answers = [Outcome.WRITTEN] * 2
+    driver, epoch = await world.start(preparation=preparation)
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    assert world.sink.indices == [1]
+    await asyncio.sleep(70.0)
+    await driver.aclose()
+
+    assert (world.sink.indices, await world.numbers()) == ([1, 0], [])
+
+
+async def test_a_second_record_that_is_parked_while_the_first_is_tried_again_is_not_lost():
+    world = World(structs.replace(RULES, order=ParkOrder.NONE))
+    world.sink = OneOfTwo()
+    driver, epoch = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
+    await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(5.0)
+    assert await world.numbers() == [0]
+    world.sink.answers[0], world.sink.takes = Outcome.WRITTEN, 20.0
+    await asyncio.sleep(56.0)
+    world.sink.answers[1] = Outcome.REJECT  # while the first one is written
+    await driver.settled("0", epoch)
+    assert driver.statistics().partitions[0].parked == 1
+    world.sink.answers[1] = Outcome.WRITTEN
+    await asyncio.sleep(120.0)
+    statistics = driver.statistics()
+    await driver.aclose()
+
+    assert (sorted(set(world.sink.indices)), await world.numbers()) == ([0, 1], [])
+    assert statistics.partitions[0].parked == 0
+
+
+async def test_parked_events_are_known_after_a_list_that_failed_in_the_middle():
+    world = World(structs.replace(RULES, order=ParkOrder.NONE))
+    world.sink.missing = {"a", "b"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a", "b"))
+    await driver.settled("0", epoch)
+    await driver.aclose()  # before its checkpoint is saved
+    list_, tries = world.parked.list, []
+
+    async def breaks(**options):
+        tries.append(now())
+        async for each in list_(**options):
+            yield each
+            if len(tries) == 1:
+                raise UnavailableError("down")
+
+    world.parked.list, world.sink.missing = breaks, set()
+    driver, epoch = await world.start()
+    receiving = asyncio.create_task(driver.receive("0", epoch, events("a", "b")))
+    await asyncio.sleep(15.0)
+    await receiving
+    assert (world.sink.written, driver.statistics().partitions[0].parked) == ([], 2)
+    await asyncio.sleep(70.0)
+    await driver.aclose()
+
+    assert (sorted(world.sink.written), await world.numbers()) == ([0, 1], [])
+
+
 async def test_a_sink_in_the_order_of_partitions_parks_nothing():
     class Ordered(Sink):
         async def open(self):
