@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from consumer.config import ConsumerConfig, SinkKind, read_config
+from consumer.config import FILE, ConsumerConfig, SinkKind, read_config
 from consumer.formats import JsonOptions
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.secrets.known import hide_settings
@@ -73,6 +73,11 @@ def environment(options: Mapping[str, str]) -> dict[str, str]:
 
 def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
     """The consumer that the settings describe. `job` is "a backfill writes to". Raises InputError for one with another sink."""
+    if settings.get(FILE, "").strip():
+        raise InputError(
+            f"{FILE} is set; the Spark jobs read app settings only, and would write and judge events without the file's steps,"
+            " routes and sinks: leave it unset for them, where the settings alone describe the same documents"
+        )
     with job_errors():
         config = read_config(settings)
     if config.sink is not SinkKind.COSMOS:

@@ -84,12 +84,30 @@ class Settings(JobSettings):
             raise InputError(f"--ru is {self.request_units}; accepted: above 0")
 
 
+def refuse_what_removes(config: ConsumerConfig) -> None:
+    """Raises InputError where documents go on purpose: they would be reported as lost, and a backfill would write them again."""
+    writing = config.writing
+    removing = {
+        f"COSMOS_OPERATION is {writing.operation}": writing.operation not in {"upsert", "create"},
+        "COSMOS_OPERATION_FROM is set": bool(writing.operation_from),
+        "COSMOS_EMPTY is delete": writing.empty == "delete",
+        "COSMOS_TTL is set": bool(writing.ttl),
+    }
+    for found, removes in removing.items():
+        if removes:
+            raise InputError(
+                f"{found}: documents go on purpose, would be reported as missing, and a backfill would write them again; a"
+                " reconciliation needs events that only write"
+            )
+
+
 def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     """Reads all sides, judges and reports; returns what was found, and the report's path. Raises JobError; CheckFailedError,
     when all is written, where only what is allowed is exceeded.
     """
     now = settings.now or datetime.now(UTC)
     config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
+    refuse_what_removes(config)
     read = partial(_events, spark, settings, config)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
     with work_files(results):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -145,9 +146,15 @@ class HttpSink:
         await self._outward.aclose()
 
 
+_SETTING = re.compile(r"[A-Za-z_]\w*")
+"""A name of a setting; whatever else is written for a secret header may be the secret itself, and is not shown."""
+
+
 def _build(options: HttpOptions, context: SinkContext) -> HttpSink:
     missing = [
         f"the setting {setting} of the header {name} is not set"
+        if _SETTING.fullmatch(setting)
+        else f"the header {name} has no name of an app setting: write its value into a setting, and the setting's name here"
         for name, setting in options.secret_headers.items()
         if not context.settings.get(setting, "").strip()
     ]

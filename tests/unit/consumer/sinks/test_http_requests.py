@@ -107,6 +107,17 @@ def test_a_secret_header_whose_setting_is_missing_is_told_by_both_names():
         kind.build(options, SinkContext({}, "flights", STREAM, "a"))
 
 
+@pytest.mark.parametrize("written", ["Bearer eyJhbGciOi.x", "c2VjcmV0LXNlY3JldA==", ""])
+def test_a_secret_that_stands_in_the_file_is_told_and_not_shown(written):
+    kind = find_sink_type("http")
+    options = read_options(
+        kind, {"url": "https://x.example", "secret_headers": {"Authorization": written}}, "a"
+    )
+    with pytest.raises(SettingsError, match="the header Authorization has no name of an app setting") as told:
+        kind.build(options, SinkContext({}, "flights", STREAM, "a"))
+    assert not written or written not in str(told.value)
+
+
 def test_a_delete_is_not_sent_as_something_else():
     record = prepared({"a": {"b": "x"}}, operation=Operation.DELETE)
 

@@ -1,5 +1,6 @@
 """A backfill's settings, its target, and what it says when something is wrong."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,8 @@ from spark_jobs.backfill.run import BackfillSettings, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.platform.failures import reason_of
-from spark_jobs.platform.source_options import for_executors
+from spark_jobs.platform.source_options import consumer_on_cosmos, for_executors
+from spark_jobs.reconciliation.job import refuse_what_removes
 from tidemark.analysis.errors import InputError
 
 CONSUMER = {
@@ -46,6 +48,7 @@ def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
             {"CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": "sqlite://"},
             "CONSUMER_SINK is sql; a backfill writes to Cosmos",
         ),
+        ({"CONSUMER_FILE": "consumer.toml"}, "CONSUMER_FILE is set; the Spark jobs read app settings only"),
         ({"COSMOS_WRITE": "false"}, "COSMOS_WRITE is false: nothing would be written"),
         ({"EventHubConnection": ""}, "no Event Hubs connection 'EventHubConnection'"),
     ],
@@ -62,6 +65,24 @@ def test_mode_create_is_refused_where_events_change_what_exists(setting):
     read_target({**CONSUMER, **setting}, "upsert")
     with pytest.raises(InputError, match="use mode upsert, with COSMOS_GUARD"):
         read_target({**CONSUMER, **setting}, "create")
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({}, None),
+        ({"COSMOS_OPERATION": "create"}, None),
+        ({"COSMOS_OPERATION": "delete"}, "COSMOS_OPERATION is delete: documents go on purpose"),
+        ({"COSMOS_OPERATION_FROM": "/op"}, "COSMOS_OPERATION_FROM is set"),
+        ({"COSMOS_EMPTY": "delete"}, "COSMOS_EMPTY is delete"),
+        ({"COSMOS_TTL": "7d"}, "COSMOS_TTL is set"),
+    ],
+)
+def test_a_reconciliation_calls_nothing_lost_that_was_removed_on_purpose(setting, told):
+    config = consumer_on_cosmos({**CONSUMER, **setting}, "a reconciliation reads")
+
+    with pytest.raises(InputError, match=told) if told else nullcontext():
+        refuse_what_removes(config)
 
 
 def test_a_cluster_that_starts_second_attempts_is_refused():
