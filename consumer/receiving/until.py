@@ -12,7 +12,7 @@ from typing import Any
 
 from consumer.core.statistics import PipelineStatistics
 from consumer.leasing.balance import partition_order
-from consumer.leasing.start_position import Expired, Start
+from consumer.leasing.start_position import Expired, Start, is_of_hub
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event
 from consumer.ports import CheckpointStore
 from consumer.receiving.receiver import HubReceiver, OnEvents, OnExpired
@@ -92,6 +92,7 @@ class EndAt:
     ) -> None:
         self._position = position
         self._receiver, self._checkpoints, self._statistics = receiver, checkpoints, statistics
+        self._trusted = set[str]()
 
     async def resolve(self) -> None:
         """Find the last number of each partition. Raises SettingsError, UnavailableError."""
@@ -149,16 +150,27 @@ class EndAt:
         stored, statistics = await self._stored(), self._statistics()
         mine = {each.partition: each for each in statistics.partitions} if statistics else {}
         for name, last in (self._receiver.last or {}).items():
-            found = stored.get(name)
-            mark = found.sequence_number if isinstance(found, Checkpoint) else NOTHING_SETTLED
             own = mine.get(name)
-            if max(mark, own.low_water if own else NOTHING_SETTLED) >= last:
+            if last == NOTHING_SETTLED or (own is not None and own.low_water >= last):
+                continue
+            if await self._is_settled(name, stored.get(name), last):
                 continue
             if own is not None and own.unsettled:
                 return False
             state = await self._receiver.state(name)
             if not state.empty and state.begin_sequence_number <= last:
                 return False  # otherwise retention has removed what was left
+        return True
+
+    async def _is_settled(self, name: str, found: Checkpoint | str | None, last: int) -> bool:
+        """By the stored position, if it is one of this hub: its numbers say nothing of a hub of the same name before."""
+        if not isinstance(found, Checkpoint) or found.sequence_number < last:
+            return False
+        if name not in self._trusted:
+            state = await self._receiver.state(name)
+            if not is_of_hub(found, state, self._receiver.created_at):
+                return False
+            self._trusted.add(name)  # a hub that is created anew while this runs ends the consumer
         return True
 
     async def _stored(self) -> Mapping[str, Checkpoint | str]:

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from consumer.cli import support
 from consumer.cli.commands import mount
 from consumer.config import read_config
+from consumer.errors import PositionError
 from consumer.running.assembly import Parts
 from consumer.running.process import ConsumerProcess
-from tests.support.consumer.stack import consumer_world, flight
+from tests.support.consumer.stack import HUB, consumer_world, flight
 from tidemark.foundation.errors import SettingsError
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]
@@ -89,9 +90,9 @@ async def test_an_order_says_what_it_does_and_is_kept_with_the_position(world, t
     assert f"set from 39 to 9 by {seeks[0]['by']} at 20" in " ".join(told.split())
 
 
-async def until(world, position):
+async def until(world, position, **more):
     """A run that ends by itself: how many events it wrote."""
-    settings = {**world.settings, "CONSUMER_UNTIL": position}
+    settings = {**world.settings, "CONSUMER_UNTIL": position, **more}
     process = ConsumerProcess(read_config(settings), settings)
     async with asyncio.timeout(30):
         statistics = await process.run(asyncio.Event())
@@ -114,6 +115,19 @@ async def test_a_consumer_stops_at_a_position_and_a_restart_does_nothing(world, 
     for wrong in ("1=5", "0=5,1=7", "soon", "2999-01-01"):
         with pytest.raises(SettingsError, match="CONSUMER_UNTIL"):
             await until(world, wrong)
+
+
+async def test_a_job_takes_no_position_of_a_hub_of_before_for_its_own(world):
+    world.produce(50, partitions=1)
+    assert await until(world, "latest") == 50
+    world.event_hubs.recreate_hub(HUB)
+    world.produce(30, first=100, partitions=1)
+
+    for position in ("latest", "0=9"):
+        with pytest.raises(PositionError, match="CONSUMER_ON_FOREIGN_CHECKPOINT"):
+            await until(world, position)
+    assert await until(world, "latest", CONSUMER_ON_FOREIGN_CHECKPOINT="earliest") == 30
+    assert await until(world, "latest") == 0
 
 
 async def test_several_instances_stop_once_every_partition_is_settled(azurite, tmp_path):
