@@ -25,7 +25,7 @@ from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Routes, Wri
 from consumer.options import NO_PARKING, DriverSettings
 from consumer.ports import CheckpointStore, DeadLetterBox, DeadLetterStore, OrderedSink, Sink
 from consumer.running.writing.calls import Calls, again
-from consumer.running.writing.parking import Parking
+from consumer.running.writing.parking import Parking, are_left
 from consumer.running.writing.replaying import Replay
 from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
@@ -110,13 +110,13 @@ class Driver:
         )
 
     async def _open_parking(self, routes: Routes) -> None:
-        settings = self.settings
-        if self.parked is None or not settings.parking.reasons or settings.dry_run:
+        settings, is_set = self.settings, bool(self.settings.parking.reasons)
+        if self.parked is None or settings.dry_run or (routes.by_partition and not is_set):
             return
         for problem in settings.parking.problems(ordered=routes.by_partition):
             raise SettingsError(problem)
         await self.parked.open()
-        if self._parking is None:
+        if self._parking is None and (is_set or await are_left(self.parked)):
             replay = Replay(self.sink, routes, self._preparation)
             self._parking = Parking(
                 self.parked, settings.parking, self._calls, self._preparation, replay, self._feed

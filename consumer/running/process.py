@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from consumer.config import ConsumerConfig
+from consumer.config import ConsumerConfig, SinkKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
 from consumer.leasing.ownership import unique_owner
@@ -84,7 +84,7 @@ class ConsumerProcess:
             parts.dead_letters(),
             spans=parts.spans(),
             preparation=parts.preparation(sink),
-            parked=parts.parked() if config.parking.reasons else None,
+            parked=None if config.sink is SinkKind.SQL else parts.parked(),
         )
         self._sinks = parts.sink_names
         self.consumer = Consumer(

@@ -43,6 +43,17 @@ AT_ONCE = 20
 _RECORDS = re.compile(r" \[records ([^\]]*)\]$")
 
 
+async def are_left(store: DeadLetterStore) -> bool:
+    """Whether events are parked of a start with CONSUMER_PARK; for one without it. Raises TidemarkError."""
+    async for _ in store.list():
+        log.warning(
+            "CONSUMER_PARK is not set, but events are parked: they are tried again when they are due, and become dead letters when"
+            " they are rejected"
+        )
+        return True
+    return False
+
+
 @dataclass(eq=False)
 class Entry:
     """What is known of a parked event without its body, which is read again for each attempt.

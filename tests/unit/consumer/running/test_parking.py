@@ -340,6 +340,31 @@ def twice(event, documents):
     return [Write(event, documents[0], index) for index in range(2)]
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+async def test_without_the_setting_what_is_parked_is_tried_when_it_is_due_and_nothing_else_is_parked(
+    is_missing, caplog
+):
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+    world.rules = ParkingRules()
+    await world.wait(61.0)
+    world.sink.missing = {"a", "b"} if is_missing else {"b"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a", "b"))
+    await driver.settled("0", epoch)
+    await asyncio.sleep(5.0)
+    await driver.aclose()
+
+    letters = [(0, "status_404"), (1, "status_404")]
+    assert (await world.numbers(), await world.letters()) == ([], letters if is_missing else letters[1:])
+    assert world.sink.written == ([] if is_missing else [0])
+    assert "CONSUMER_PARK is not set, but events are parked" in caplog.text
+
+
 async def test_of_two_records_of_one_document_the_one_that_was_not_parked_is_written_after_a_kill():
     world = World(structs.replace(RULES, order=ParkOrder.NONE))
     world.sink = OneOfTwo()
