@@ -28,6 +28,7 @@ from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
 from tests.support.consumer.ports import started
 from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.tracing.spans import NO_SPANS
 
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")
 
@@ -347,6 +348,9 @@ class Trigger:
 
     def preparation(self, sink):
         return Preparation(sink.prepare)
+
+    def spans(self):
+        return NO_SPANS
 
     def dead_letters(self):
         return self.story.dead_letters

@@ -19,6 +19,7 @@ from tests.support.consumer.next_starts import Hub, Receiver
 from tests.support.consumer.sql import SCOPE, flight, soon
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import SqlDatabase
+from tidemark.foundation.tracing.spans import NO_SPANS
 
 
 class Parts:
@@ -45,6 +46,9 @@ class Parts:
 
     def checkpoints(self):
         return SqlCheckpointStore(self.database, SCOPE)
+
+    def spans(self):
+        return NO_SPANS
 
     def dead_letters(self):
         return SqlDeadLetterStore(self.database, SCOPE)
