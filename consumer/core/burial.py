@@ -81,7 +81,7 @@ class Burial:
         """How many more events may be parked, by partition; those that are full are not there."""
         partitions = self._backlog.partitions
         counts = {
-            name: self._rules.most - partitions[name].parked.count
+            name: math.inf if partitions[name].draining else self._rules.most - partitions[name].parked.count
             for name in self._parking.partitions
             if name in partitions
         }

@@ -54,7 +54,7 @@ class ClaimedPartition:
         early = not self._refused and (self.draining or now >= self._save_at)
         if not due and not early:
             return None
-        if not (due or self.settled_unsaved >= after or (self.draining and not self.started)):
+        if not (due or self.settled_unsaved >= after or (self.draining and not self._is_busy)):
             return None
         self._save_at = now + every / 10
         if self._transactional or self._saving or not self.work_list.dirty:
@@ -72,13 +72,18 @@ class ClaimedPartition:
             self.settled_unsaved -= self._covered
 
     def report_drained(self) -> PartitionDrained | None:
-        """Reports once that every attempted event is settled and saved; else None."""
-        if not self.draining or self._drained or self.started or self._saving:
+        """Reports once that every event that was attempted, or is kept, is settled and saved; else None."""
+        if not self.draining or self._drained or self._is_busy or self._saving:
             return None
         if not self._transactional and self.work_list.dirty:
             return None
         self._drained = True
         return PartitionDrained(self.claim.partition, self.claim.epoch)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether a draining claim still has events to settle."""
+        return self.started > 0 or self.work_list.keeps
 
     def statistics(self) -> PartitionStatistics:
         """A snapshot of the present state."""

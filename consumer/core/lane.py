@@ -243,6 +243,10 @@ class Lane:
     # -- reading
 
     @property
+    def queued(self) -> list[Work]:
+        return [work for _, work in self._queue]
+
+    @property
     def waiting(self) -> int:
         """Works that wait here, for their first attempt or a retry."""
         return len(self._queue) + len(self._retries)

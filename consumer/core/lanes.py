@@ -25,7 +25,7 @@ from consumer.core.charging import charge_of
 from consumer.core.lane import Lane, Take
 from consumer.core.settled.low_water import WorkList
 from consumer.core.work import Work
-from consumer.model import Batch, Outcome, Routes, WriteResult
+from consumer.model import NOTHING_SETTLED, Batch, Outcome, Routes, WriteResult
 from consumer.options import BatchLimits
 from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
 from tidemark.foundation.pacing.retry_delay import Chance, delay
@@ -248,6 +248,8 @@ class Lanes:
 
     def drop(self, work_list: WorkList, now: float) -> list[Work]:
         """Removes the works of a claim that were never attempted, and for a closed claim also those that wait for a retry."""
+        if not work_list.closed:
+            work_list.kept = self._last_partial(work_list)
         dropped: list[Work] = []
         for key, waiting in list(self._keys.items()):
             if waiting:
@@ -266,6 +268,18 @@ class Lanes:
         for work in removed:
             dropped += self._abandon(work, work_list, now)
         return dropped
+
+    def _last_partial(self, work_list: WorkList) -> int:
+        """The last event of which some records were attempted and others wait. What is before it must be written before it: in its
+        order by key, and in an ordered lane because its mark covers all that is before.
+        """
+        waiting = [work for of_key in self._keys.values() for work in of_key or ()]
+        waiting += [work for lane in self._lanes.values() for work in lane.queued]
+        members = [member for work in waiting for member in (*work.superseded, work)]
+        return max(
+            (each.record.number[0] for each in members if each.work_list is work_list and each.is_partial),
+            default=NOTHING_SETTLED,
+        )
 
     def _abandon(self, work: Work, work_list: WorkList, now: float) -> list[Work]:
         """Drops a claim's part of a work and returns it. What the work superseded under other claims is queued instead."""

@@ -65,12 +65,19 @@ class Work(Struct, eq=False, gc=False):
         return self.siblings is None and not self.superseded and self.record.dropped is None
 
     def is_dropped(self, work_list: WorkList) -> bool:
-        """Whether it goes when the claim of `work_list` drains (if nothing of its event was attempted) or is closed."""
+        """Whether it goes when the claim of `work_list` drains (if nothing of its event was attempted, nor of any from it up to
+        `work_list.kept`) or is closed.
+        """
         if self.work_list is not work_list:
             return False
         return work_list.closed or not (
-            self.attempts or (self.siblings is not None and self.siblings.is_begun)
+            self.attempts or self.is_partial or self.record.event.sequence_number <= work_list.kept
         )
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some record of its event was attempted or rejected, if it has several."""
+        return self.siblings is not None and self.siblings.is_begun
 
     def __repr__(self) -> str:
         event = self.record.event

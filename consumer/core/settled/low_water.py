@@ -19,6 +19,9 @@ class WorkList:
     The *mark* is the highest event at or below which every received event is settled; missing sequence numbers do not
     hold it back. The checkpoint also stores which events beyond the mark are settled, so that they are skipped when they
     are received again after a restart. An event costs O(1), amortised; `checkpoint` walks all events beyond the mark.
+
+    It stores none beyond an unsettled event of several records: some of these may be written, and later events of their keys
+    after them. Received again, that event writes all of its records, and so must what is later than it.
     """
 
     def __init__(self, partition: str, checkpoint: Checkpoint | None) -> None:
@@ -37,6 +40,9 @@ class WorkList:
         ]()  # all events received beyond the mark, ascending; the first is unsettled
         self._unsettled: set[int] = set()
         self._settled: set[int] = set()
+        self._several: set[int] = set()  # unsettled events of several records
+        self.kept = NOTHING_SETTLED
+        """While the claim drains: up to this event none is given up, also if it was not attempted."""
         self._changes = 0
         self._offered: tuple[Checkpoint | None, int] = (checkpoint, 0)
         self._saved = 0
@@ -55,8 +61,13 @@ class WorkList:
         """Whether `checkpoint` would differ from the last one that was saved."""
         return self._changes != self._saved
 
-    def receive(self, sequence_number: int, offset: str) -> bool:
-        """Takes an event in. False means: skip it, it is settled or in work already."""
+    @property
+    def keeps(self) -> bool:
+        """Whether an event up to `kept` is unsettled."""
+        return bool(self._queue) and self._queue[0][0] <= self.kept
+
+    def receive(self, sequence_number: int, offset: str, *, several: bool = False) -> bool:
+        """Takes an event in, of `several` records or one. False means: skip it, it is settled or in work already."""
         entry = (sequence_number, offset)
         if sequence_number > self.received:
             self.received = sequence_number
@@ -76,6 +87,8 @@ class WorkList:
         else:  # Out of order: no service is known to do that, but no event may be lost if one does.
             self._queue.insert(bisect_left(self._queue, entry), entry)
         self._unsettled.add(sequence_number)
+        if several:
+            self._several.add(sequence_number)
         return True
 
     def settle(self, sequence_number: int) -> None:
@@ -89,6 +102,7 @@ class WorkList:
             found = ", ".join(map(str, sorted(numbers - self._unsettled)))
             raise ValueError(f"event {found} of partition {self.partition} is not unsettled")
         self._unsettled -= numbers
+        self._several -= numbers
         self._settled |= numbers
         self._changes += len(numbers)
         self._advance()
@@ -126,10 +140,13 @@ class WorkList:
             yield first, last
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
-        numbers = sorted(self._settled)
+        bound = min(self._several, default=self.received + 1)
+        numbers = sorted(number for number in self._settled if number < bound)
         begins = [number for number in numbers if number - 1 not in self._settled]
-        ends = [number for number in numbers if number + 1 not in self._settled]
+        ends = [number for number in numbers if number + 1 not in self._settled or number + 1 == bound]
         yield from zip(begins, ends, strict=True)
+        if bound <= self.received:
+            return
         for first, last in self._ahead:
             if last > self.received:
                 yield max(first, self.received + 1), last

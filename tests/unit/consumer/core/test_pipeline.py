@@ -804,3 +804,56 @@ def test_lanes_share_a_scarce_rate():
             write_batch for write_batch in world.tick(world.wake_at()) if isinstance(write_batch, WriteBatch)
         ]
     assert abs(lanes.count("low") - lanes.count("high")) <= 1
+
+
+def several(number, *keys):
+    return [
+        structs.replace(record(number, key=key), of=len(keys), index=place) for place, key in enumerate(keys)
+    ]
+
+
+def test_a_draining_claim_writes_what_is_before_an_event_that_is_written_in_part():
+    world = World(batches=BatchLimits(operations=1, concurrency=1))
+    first = only(world.receive(record(0, key="a")), WriteBatch)
+    world.receive(record(1, key="a"), *several(2, "b", "a"), record(3, key="c"))
+    second = only(world.answer(first, WRITTEN), WriteBatch)
+    assert [each.key for each in second.batch.records] == ["b"]
+
+    world.tell(PartitionDraining("0", 1))
+    written, batch = [], second
+    while batch is not None:
+        written += [(each.event.sequence_number, each.key) for each in batch.batch.records]
+        batch = next((each for each in world.answer(batch, WRITTEN) if isinstance(each, WriteBatch)), None)
+    assert written == [(2, "b"), (1, "a"), (2, "a")]
+
+
+def test_no_mark_of_a_draining_claim_passes_an_event_that_is_not_written():
+    """Event 1 has a rejected record, so it is not given up; its row must not be stored before that of event 0."""
+    sinks = {"rows": Routes(by_partition=True), "documents": Routes()}
+    world = World(routes=Routes(of_sinks=sinks), batches=BatchLimits(flush_after=5.0))
+    bad, row = several(1, "x", "y")
+    world.receive(
+        structs.replace(record(0), sink="rows"),
+        structs.replace(bad, rejection=Rejection("bad", "")),
+        structs.replace(row, sink="rows"),
+    )
+    letters = world.effects[-2]
+    batch = only(world.tell(PartitionDraining("0", 1)), WriteBatch)
+    assert numbers(batch) == [0]
+    world.answer(batch, WRITTEN)
+
+    assert numbers(only(world.tell(DeadLettersStored(letters.lot_id, stored=True)), WriteBatch)) == [1]
+
+
+def test_no_checkpoint_skips_what_is_beyond_an_event_that_is_written_in_part():
+    world = World(batches=BatchLimits(operations=3), limits=BacklogLimits(checkpoint_every=5.0))
+    first = only(world.receive(*several(0, "a", "b"), record(1, key="a"), record(2, key="c")), WriteBatch)
+    assert [each.key for each in first.batch.records] == ["a", "b", "c"]
+    world.answer(first, WRITTEN, UNKNOWN, WRITTEN, at=0.5)
+    again = only(world.tick(4.0), WriteBatch)
+    answers = [WRITTEN if number == 1 else UNKNOWN for number in numbers(again)]
+    assert WRITTEN in answers
+    world.answer(again, *answers)
+
+    checkpoint = only(world.tick(5.0), SaveCheckpoint).checkpoint
+    assert (checkpoint.sequence_number, checkpoint.beyond) == (-1, ())
