@@ -3,12 +3,14 @@
 import asyncio
 import inspect
 import uuid
+from functools import partial
 from types import SimpleNamespace
 from typing import get_type_hints
 
 import pytest
 from azure.servicebus import ServiceBusClient as SyncServiceBusClient
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 from azure.storage.blob.aio import ContainerClient
 
 from devstack.demo import large_messages
@@ -20,6 +22,7 @@ from tidemark.publisher.service_bus.claim_receiver import (
     ClaimPolicy,
     ClaimReceiver,
     Processed,
+    SyncClaimReceiver,
     restores_claims,
 )
 from tidemark.publisher.service_bus.core.claims import ClaimSettings
@@ -162,8 +165,53 @@ def test_the_blocking_side_does_the_same(tmp_path, azurite, place):
             bodies = [claim_check.restore(message) for message in received]
             for message in received:
                 claim_check.complete(receiver, message)
+        assert bodies == [b"small", BIG]
+
+        sender = partial(
+            SyncBigBatchSender.from_connection_string, server.connection_string, claim_check=claim_check
+        )
+        with sender(queue_name="orders", client_options={"keep_alive": 0}) as sending:
+            sending.send([b"small", ServiceBusMessage(BIG, message_id="big")])
+            sending.send([ServiceBusMessage(BIG, message_id="big")])
+        bodies.clear()
+        with (
+            SyncServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
+            client.get_queue_receiver("orders", max_wait_time=1) as receiver,
+        ):
+            counts = SyncClaimReceiver(receiver, claim_check).process_all(lambda _, body: bodies.append(body))
 
     assert bodies == [b"small", BIG]
+    assert {what: count for what, count in counts.items() if count} == {
+        Processed.COMPLETED: 2,
+        Processed.DUPLICATE: 1,
+    }
+
+
+async def test_every_subscription_of_a_topic_gets_the_body_unless_a_policy_takes_it(server, azurite, place):
+    """The copies of a message share its blob."""
+    server.create_topic("news", limits=STANDARD)
+    for name in ("a", "b"):
+        server.create_subscription("news", name)
+    bodies = []
+    async with ClaimCheck.from_connection_string(azurite, place) as claim_check:
+        await claim_check.ensure_container()
+        sender = BigBatchSender.from_connection_string(
+            server.connection_string,
+            topic_name="news",
+            claim_check=claim_check,
+            client_options={"keep_alive": 0},
+        )
+        async with sender:
+            await sender.send([ServiceBusMessage(BIG, message_id="big")])
+        found = []
+        async with ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client:
+            for name in ("a", "b"):
+                async with client.get_subscription_receiver("news", name, max_wait_time=2) as receiver:
+                    (message,) = await receiver.receive_messages(1)
+                    claims = ClaimReceiver(receiver, claim_check)
+                    found.append(await claims.process(message, lambda _, body: bodies.append(body)))
+
+    assert (found, bodies) == ([Processed.COMPLETED] * 2, [BIG] * 2)
 
 
 async def test_the_demo_sends_messages_of_any_size_and_processes_each_once(server, azurite):

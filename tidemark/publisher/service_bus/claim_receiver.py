@@ -78,9 +78,11 @@ class ClaimReceiver:
         claim_check: ClaimCheck,
         policy: ClaimPolicy | None = None,
     ) -> None:
+        """Without a policy it is that of a queue; for a subscription, whose siblings read the same blobs, it is "keep"."""
         self._receiver: Any = receiver
         self._claims = claim_check
-        self._policy = policy or ClaimPolicy()
+        is_of_topic = "/subscriptions/" in receiver.entity_path.lower()
+        self._policy = policy or ClaimPolicy(after="keep" if is_of_topic else "mark")
 
     async def process(self, message: ServiceBusReceivedMessage, handler: Handler) -> Processed:
         """Process one message and settle it. An exception of the handler is logged, and the message abandoned.
