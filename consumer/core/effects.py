@@ -77,6 +77,15 @@ class ParkedEnded(_OfClaim, frozen=True):
     is_dead_letter: bool
 
 
+class ParkedTried(Input, frozen=True):
+    """Parked events were tried again, and charged so much, whatever became of them and their claim."""
+
+    request_units: float
+
+
+OfParked = ParkedLoaded | ParkedTried | ParkedEnded
+
+
 class PartitionDraining(_OfClaim, frozen=True):
     """Start no more events of this claim, finish those that were attempted, then save the last checkpoint."""
 

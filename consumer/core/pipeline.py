@@ -90,8 +90,8 @@ class Pipeline:
                 self._saved(item, now)
             case effects.PartitionClaimed():
                 self._claimed(item, now)
-            case effects.ParkedLoaded() | effects.ParkedEnded():
-                self._parked(item)
+            case effects.ParkedLoaded() | effects.ParkedTried() | effects.ParkedEnded():
+                self._parked(item, now)
             case effects.PartitionDraining() | effects.PartitionLost():
                 self._ending(item, now)
             case effects.RateChanged() | effects.RequestUnitsChanged():
@@ -194,7 +194,11 @@ class Pipeline:
         for waiting in behind:
             self._bury(waiting, BEHIND, now)
 
-    def _parked(self, item: effects.ParkedLoaded | effects.ParkedEnded) -> None:
+    def _parked(self, item: effects.OfParked, now: float) -> None:
+        if isinstance(item, effects.ParkedTried):
+            self.totals.request_units += item.request_units
+            self._charges.charge(item.request_units, now)
+            return
         partition = self._backlog.find_claimed(item.partition, item.epoch)
         if partition is None:
             return

@@ -320,7 +320,9 @@ class Parking:
             except TidemarkError as error:
                 log.warning("a parked event waits for its decoder: %s", error)
         records = [record for _, _, own in todo for record in own]
-        results = iter(await self._replay.write_records(records, deadline=self._calls.deadline()))
+        answers = await self._replay.write_records(records, deadline=self._calls.deadline())
+        self._feed(effects.ParkedTried(sum(answer.request_units for answer in answers)))
+        results = iter(answers)
         for entry, letter, own in todo:
             await self._note(entry, letter, [(record, next(results)) for record in own])
 

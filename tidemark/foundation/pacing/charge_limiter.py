@@ -199,6 +199,16 @@ class ChargeLimiter:
         for window in self._windows:
             window.correct(reserved.start, seconds, self._latest)
 
+    def charge(self, units: float, now: float) -> None:
+        """A write was charged that did not ask before: what starts next pays it back."""
+        if self._rate is None or not units:
+            return
+        now = self._advance(now)
+        start = _Start(now, units / self._rate)
+        for window in self._windows:
+            window.add(start)
+        self._paid_until += start.seconds
+
     def next_at(self, lane: str, now: float) -> float:
         """The earliest time at which a further record of a lane may start: `now` if it may already; infinite while an answer
         is awaited.

@@ -27,7 +27,7 @@ class Sink(MemorySink):
 
     def __init__(self):
         super().__init__(MappingOptions("hub"))
-        self.missing, self.written, self.asked = set(), [], []
+        self.missing, self.written, self.asked, self.units = set(), [], [], 0.0
 
     async def write(self, batch, *, deadline):
         results = []
@@ -35,11 +35,11 @@ class Sink(MemorySink):
             document = json.loads(record.payload)
             if document["id"] in self.missing:
                 self.asked.append(now())
-                results.append(WriteResult(Outcome.REJECT, 404, "no parent"))
+                results.append(WriteResult(Outcome.REJECT, 404, "no parent", request_units=self.units))
             else:
                 self.written.append(document["n"])
                 self.documents[document["id"]] = document["n"]
-                results.append(WriteResult(Outcome.WRITTEN, 200))
+                results.append(WriteResult(Outcome.WRITTEN, 200, request_units=self.units))
         return results
 
 
@@ -54,7 +54,12 @@ class World:
     async def start(self, owner="me", **options):
         driver = Driver(
             DriverSettings(
-                "hub", "group", BacklogLimits(**self.limits), BatchLimits(flush_after=0.1), self.rules
+                "hub",
+                "group",
+                BacklogLimits(**self.limits),
+                BatchLimits(flush_after=0.1),
+                self.rules,
+                request_units=options.pop("request_units", None),
             ),
             options.pop("sink", self.sink),
             self.checkpoints,
@@ -363,6 +368,22 @@ async def test_without_the_setting_what_is_parked_is_tried_when_it_is_due_and_no
     assert (await world.numbers(), await world.letters()) == ([], letters if is_missing else letters[1:])
     assert world.sink.written == ([] if is_missing else [0])
     assert "CONSUMER_PARK is not set, but events are parked" in caplog.text
+
+
+async def test_what_parked_events_are_charged_is_paid_back_from_the_budget_of_request_units():
+    world = World()
+    world.sink.missing, world.sink.units = {"a"}, 50.0
+    driver, epoch = await world.start(request_units=10.0)
+    await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(60.5)
+    assert len(world.sink.asked) == 2
+    await driver.receive("0", epoch, events("b", first=1))
+    await asyncio.sleep(3.0)
+    assert world.sink.written == []
+    await asyncio.sleep(10.0)
+    assert world.sink.written == [1]
+    assert driver.statistics().totals.request_units == 150.0
+    await driver.aclose()
 
 
 async def test_of_two_records_of_one_document_the_one_that_was_not_parked_is_written_after_a_kill():
