@@ -114,6 +114,7 @@ class Backlog:
             if siblings.is_begun:
                 return
             siblings.is_begun = True
+            work.work_list.note_partial(work.record.event.sequence_number)
         self._count_started(work, 1)
 
     def begin_batch(self, works: Sequence[Work], now: float) -> None:

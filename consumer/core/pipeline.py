@@ -128,7 +128,7 @@ class Pipeline:
                 left = record.of - 1
                 siblings = Siblings(record.of, event.size) if left else None
                 self.totals.received += 1
-                is_new = partition.work_list.receive(event.sequence_number, event.offset, several=left > 0)
+                is_new = partition.work_list.receive(event.sequence_number, event.offset)
                 self.totals.skipped += not is_new
             if not is_new:
                 continue

@@ -20,8 +20,9 @@ class WorkList:
     hold it back. The checkpoint also stores which events beyond the mark are settled, so that they are skipped when they
     are received again after a restart. An event costs O(1), amortised; `checkpoint` walks all events beyond the mark.
 
-    It stores none beyond an unsettled event of several records: some of these may be written, and later events of their keys
-    after them. Received again, that event writes all of its records, and so must what is later than it.
+    Of this claim it stores none beyond an event that is written in part, because later events of its keys may be written too:
+    received again, that event writes all of its records, and so must what is later than it. What an earlier claim stored was
+    settled before any record of that event was written.
     """
 
     def __init__(self, partition: str, checkpoint: Checkpoint | None) -> None:
@@ -40,7 +41,8 @@ class WorkList:
         ]()  # all events received beyond the mark, ascending; the first is unsettled
         self._unsettled: set[int] = set()
         self._settled: set[int] = set()
-        self._several: set[int] = set()  # unsettled events of several records
+        self._partial: set[int] = set()  # unsettled events that are written in part
+        self._earlier: set[int] = set()  # of the settled ones, those of an earlier claim
         self.kept = NOTHING_SETTLED
         """While the claim drains: up to this event none is given up, also if it was not attempted."""
         self._changes = 0
@@ -66,8 +68,12 @@ class WorkList:
         """Whether an event up to `kept` is unsettled."""
         return bool(self._queue) and self._queue[0][0] <= self.kept
 
-    def receive(self, sequence_number: int, offset: str, *, several: bool = False) -> bool:
-        """Takes an event in, of `several` records or one. False means: skip it, it is settled or in work already."""
+    def note_partial(self, sequence_number: int) -> None:
+        """Of the event's several records one was attempted or rejected."""
+        self._partial.add(sequence_number)
+
+    def receive(self, sequence_number: int, offset: str) -> bool:
+        """Takes an event in. False means: skip it, it is settled or in work already."""
         entry = (sequence_number, offset)
         if sequence_number > self.received:
             self.received = sequence_number
@@ -76,6 +82,7 @@ class WorkList:
                 self._ahead.popleft()
             if self._ahead and self._ahead[0][0] <= sequence_number:  # settled under an earlier claim
                 self._settled.add(sequence_number)
+                self._earlier.add(sequence_number)
                 self._advance()
                 return False
         elif (
@@ -87,8 +94,6 @@ class WorkList:
         else:  # Out of order: no service is known to do that, but no event may be lost if one does.
             self._queue.insert(bisect_left(self._queue, entry), entry)
         self._unsettled.add(sequence_number)
-        if several:
-            self._several.add(sequence_number)
         return True
 
     def settle(self, sequence_number: int) -> None:
@@ -102,7 +107,7 @@ class WorkList:
             found = ", ".join(map(str, sorted(numbers - self._unsettled)))
             raise ValueError(f"event {found} of partition {self.partition} is not unsettled")
         self._unsettled -= numbers
-        self._several -= numbers
+        self._partial -= numbers
         self._settled |= numbers
         self._changes += len(numbers)
         self._advance()
@@ -125,6 +130,7 @@ class WorkList:
         while queue and queue[0][0] in settled:
             self.mark = queue.popleft()
             settled.remove(self.mark[0])
+            self._earlier.discard(self.mark[0])
             self._changes += 1
 
     def _runs(self) -> Iterator[tuple[int, int]]:
@@ -140,13 +146,14 @@ class WorkList:
             yield first, last
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
-        bound = min(self._several, default=self.received + 1)
-        numbers = sorted(number for number in self._settled if number < bound)
-        begins = [number for number in numbers if number - 1 not in self._settled]
-        ends = [number for number in numbers if number + 1 not in self._settled or number + 1 == bound]
+        settled = self._settled
+        if self._partial:
+            bound = min(self._partial)
+            settled = {number for number in settled if number < bound or number in self._earlier}
+        numbers = sorted(settled)
+        begins = [number for number in numbers if number - 1 not in settled]
+        ends = [number for number in numbers if number + 1 not in settled]
         yield from zip(begins, ends, strict=True)
-        if bound <= self.received:
-            return
         for first, last in self._ahead:
             if last > self.received:
                 yield max(first, self.received + 1), last
