@@ -276,10 +276,13 @@ class Lanes:
         waiting = [work for of_key in self._keys.values() for work in of_key or ()]
         waiting += [work for lane in self._lanes.values() for work in lane.queued]
         members = [member for work in waiting for member in (*work.superseded, work)]
-        return max(
-            (each.record.number[0] for each in members if each.work_list is work_list and each.is_partial),
-            default=NOTHING_SETTLED,
-        )
+        numbers = [
+            each.record.number[0] for each in members if each.work_list is work_list and each.is_partial
+        ]
+        if self._routes.of_sinks and self._routes.is_ordered:
+            # A mark of theirs may be there; with another file the events before it could have a record for that sink.
+            numbers.append(work_list.highest_settled)
+        return max(numbers, default=NOTHING_SETTLED)
 
     def _abandon(self, work: Work, work_list: WorkList, now: float) -> list[Work]:
         """Drops a claim's part of a work and returns it. What the work superseded under other claims is queued instead."""

@@ -64,6 +64,10 @@ class WorkList:
         return self._changes != self._saved
 
     @property
+    def highest_settled(self) -> int:
+        return max(self._settled, default=self.mark[0])
+
+    @property
     def keeps(self) -> bool:
         """Whether an event up to `kept` is unsettled."""
         return bool(self._queue) and self._queue[0][0] <= self.kept

@@ -845,6 +845,15 @@ def test_no_mark_of_a_draining_claim_passes_an_event_that_is_not_written():
     assert numbers(only(world.tell(DeadLettersStored(letters.lot_id, stored=True)), WriteBatch)) == [1]
 
 
+def test_a_draining_claim_writes_what_is_before_a_mark():
+    rows = Routes(by_partition=True, batches=BatchLimits(operations=1))
+    world = World(routes=Routes(of_sinks={"rows": rows, "documents": Routes()}))
+    first, second = (structs.replace(record(n), sink=sink) for n, sink in enumerate(["documents", "rows"]))
+    world.answer(only(world.receive(first, second), WriteBatch), WRITTEN)
+
+    assert numbers(only(world.tell(PartitionDraining("0", 1)), WriteBatch)) == [0]
+
+
 def test_no_checkpoint_skips_what_is_beyond_an_event_that_is_written_in_part():
     world = World(batches=BatchLimits(operations=3), limits=BacklogLimits(checkpoint_every=5.0))
     first = only(world.receive(*several(0, "a", "b"), record(1, key="a"), record(2, key="c")), WriteBatch)
