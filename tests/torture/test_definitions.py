@@ -1,0 +1,17 @@
+"""Files of routes, drawn at random, over kills, lost answers and changes of the file; `make torture` draws thousands."""
+
+import os
+
+import pytest
+
+from tests.support.virtual_time import in_virtual_time
+from tests.torture.definitions import live
+
+SEEDS = int(os.environ.get("TORTURE_SEEDS", "200")) // 10
+PER_TEST = 10
+
+
+@pytest.mark.parametrize("first", range(0, max(SEEDS, PER_TEST), PER_TEST))
+def test_the_sinks_of_a_file_have_what_a_plain_reading_of_it_says(first):
+    for seed in range(first, first + PER_TEST):
+        in_virtual_time(live)(seed)
