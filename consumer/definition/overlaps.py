@@ -47,6 +47,17 @@ def find_overlaps(hubs: Sequence[HubDefinition]) -> Iterator[tuple[str, str]]:
             )
 
 
+def find_same_places(hub: HubDefinition) -> Iterator[str]:
+    """Sinks of one hub that write to one container without the guard, as sentences."""
+    for one, other in combinations(hub.sinks, 2):
+        unguarded = [sink for sink in (one, other) if getattr(sink.options, "guard", "none") == "none"]
+        if one.type == other.type == "cosmos" and unguarded and _place(one.options) == _place(other.options):
+            yield (
+                f"hubs.{hub.name}: sinks.{one.name} and sinks.{other.name} write to one container, each in an order of its own: an"
+                " earlier event may replace what a later one wrote. Use one sink, or guard = 'number' in both"
+            )
+
+
 def _namespace(hub: HubDefinition) -> str:
     return event_hubs_endpoint(hub.settings, hub.config.hub_connection).address.lower()
 

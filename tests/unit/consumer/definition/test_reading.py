@@ -174,6 +174,17 @@ def test_the_example_of_the_page_is_an_accepted_file():
     assert definition.doubts == ()
 
 
+@pytest.mark.parametrize(("guard", "is_doubted"), [("none", True), ("number", False)])
+def test_two_sinks_into_one_container_are_doubted_without_the_guard(guard, is_doubted):
+    sink = f"{SINK}guard = '{guard}'\n"
+    routes = "".join(f"[[hubs.flights.routes]]\nto = '{name}'\nalso = true\n" for name in ("documents", "b"))
+    doubts = read(f"{sink}{sink.replace('documents', 'b')}{HUB}{routes}").doubts
+
+    assert [doubt.startswith("hubs.flights: sinks.documents and sinks.b") for doubt in doubts] == [
+        True
+    ] * is_doubted
+
+
 def test_the_page_lists_every_step_and_every_key_of_a_route():
     page = (ROOT / "docs/routes.md").read_text(encoding="utf-8")
 
