@@ -320,6 +320,12 @@ def _unfit(config: ConsumerConfig) -> Iterator[str]:
             f"CONSUMER_LEASE_EXPIRY is {config.lease_expiry:g} s; accepted: at least twice CONSUMER_LEASE_INTERVAL,"
             f" {config.lease_interval:g} s"
         )
+    elif config.lease_expiry < (least := 1.5 * (config.lease_interval + 1.5)):
+        # Ownership gives a lease up a third of the expiry before its end, which is known to a second; half a second to renew it.
+        yield (
+            f"CONSUMER_LEASE_EXPIRY is {config.lease_expiry:g} s, and a lease would be given up before it is renewed; accepted: at"
+            f" least {least:g} s with a CONSUMER_LEASE_INTERVAL of {config.lease_interval:g} s"
+        )
     limits = {
         "CONSUMER_RU_PER_SECOND": config.request_units,
         "CONSUMER_FLEET_RU_PER_SECOND": config.fleet_request_units,

@@ -33,6 +33,16 @@ def test_every_problem_has_a_line():
     ]
 
 
+def test_leases_that_end_before_they_are_renewed_are_refused():
+    leases = {**SETTINGS, "CONSUMER_LEASE_INTERVAL": "0.5"}
+    with pytest.raises(
+        SettingsError, match=r"is 2 s, .* accepted: at least 3 s with a CONSUMER_LEASE_INTERVAL"
+    ):
+        read_config({**leases, "CONSUMER_LEASE_EXPIRY": "2s"})
+    assert read_config({**leases, "CONSUMER_LEASE_EXPIRY": "3s"}).lease_expiry == 3.0
+    assert read_config({**SETTINGS, "CONSUMER_LEASE_EXPIRY": "20s"}).lease_expiry == 20.0
+
+
 def test_one_problem_is_one_line():
     with pytest.raises(SettingsError, match=r"\ACONSUMER_SLICE is 'x'; accepted: [^\n]*\Z"):
         read_slice({"CONSUMER_SLICE": "x"})
