@@ -319,9 +319,10 @@ def test_flips_of_rows_before_conditions_are_hidden():
 
 PRODUCT = ("tidemark", "scaling", "consumer", "spark_jobs")
 NAME = re.compile(r"(?<![\w/@.%$=-])(?:[A-Z][A-Z0-9]*_)+[A-Z0-9]+(?!\w)")
-NO_SETTINGS = {  # error classes of Spark, a statement of SQL Server, a name inside the Event Hubs SDK, a symbol of a formula
+NO_SETTINGS = {  # error classes of Spark, statements of SQL Server and Cosmos DB, names of SDKs, a symbol of a formula
     "N_D",
     *("CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE", "LOCK_TIMEOUT", "NO_RETRY_ERRORS"),
+    *("IS_DEFINED", "PEEK_LOCK"),
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w-])")
 OF_OTHERS = {  # options of programs that a text tells to run

@@ -73,7 +73,10 @@ OPTIONAL = {
 }
 
 # Of local.settings.json, what belongs to the machine: identity endpoint, certificates, the runtime's name.
-LOCAL = {"FUNCTIONS_WORKER_RUNTIME", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "TIDEMARK_CA_BUNDLE"}
+LOCAL = {
+    *("FUNCTIONS_WORKER_RUNTIME", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "TIDEMARK_CA_BUNDLE"),
+    "SchemaRegistry__fullyQualifiedNamespace",  # for examples; in Azure a setting of one's own, as of any connection
+}
 
 # -- what a compiler would say ------------------------------------------------------------------------
 

@@ -849,7 +849,7 @@ def test_the_command_writes_scores_recommendations_and_a_report_with_pictures_an
         (["--arrivals", "nowhere"], "nowhere does not exist; a file or a folder is accepted"),
         (
             ["--config", "nowhere.toml"],
-            "nowhere.toml cannot be read: [Errno 2] No such file or directory: 'nowhere.toml'",
+            "nowhere.toml cannot be read: No such file or directory",
         ),
     ],
 )
