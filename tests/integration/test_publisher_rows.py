@@ -14,6 +14,7 @@ from devstack.schema_registry import SchemaRegistryServer
 from devstack.servers.certificates import ensure_certificate
 from tests.devstack.schema_registry.test_schema_registry import AsyncToken
 from tests.integration.test_publisher_command import IDS, bodies, publish, server
+from tests.support.servers.capture_files import SCHEMA
 from tests.support.servers.event_hubs import HUB
 from tests.support.servers.threaded import running_in_thread
 from tidemark.publisher.cli.rows import registry
@@ -134,20 +135,6 @@ def test_times_are_texts_and_a_column_that_json_cannot_say_is_named(server, tmp_
 
 
 def test_captured_events_are_published_with_body_properties_and_key_as_they_were(server, tmp_path):
-    value = ["long", "double", "string", "bytes"]
-    schema = {
-        "type": "record",
-        "name": "EventData",
-        "namespace": "Microsoft.ServiceBus.Messaging",
-        "fields": [
-            {"name": "SequenceNumber", "type": "long"},
-            {"name": "Offset", "type": "string"},
-            {"name": "EnqueuedTimeUtc", "type": "string"},
-            {"name": "SystemProperties", "type": {"type": "map", "values": value}},
-            {"name": "Properties", "type": {"type": "map", "values": [*value, "null"]}},
-            {"name": "Body", "type": ["null", "bytes"]},
-        ],
-    }
     rows = [
         {
             "SequenceNumber": number,
@@ -163,7 +150,7 @@ def test_captured_events_are_published_with_body_properties_and_key_as_they_were
         }
         for number in range(20)
     ]
-    write_avro(tmp_path / "01.avro", rows, schema)
+    write_avro(tmp_path / "01.avro", rows, SCHEMA)
     assert publish(server, tmp_path, "--file", tmp_path / "01.avro")[0] == 0
 
     for id_ in IDS:
