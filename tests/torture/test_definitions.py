@@ -17,3 +17,9 @@ def test_the_sinks_of_a_file_have_what_a_plain_reading_of_it_says(first):
     for seed in range(first, first + PER_TEST):
         random.seed(seed)  # of the waits between attempts: a life is the same each time
         in_virtual_time(live)(seed)
+
+
+def test_a_record_that_is_parked_in_a_stop_takes_nothing_from_those_of_its_event_that_are_parked_already():
+    """A life that lost records of an event: what was parked under a draining claim took the place of what was there."""
+    random.seed(200014)
+    in_virtual_time(live)(14)

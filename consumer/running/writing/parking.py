@@ -92,6 +92,10 @@ class _Claimed:
     def partition(self) -> str:
         return self.claim.partition
 
+    def end(self) -> None:
+        self.is_over = True
+        self.loaded.set()
+
     def number_of(self, event: Event) -> int | str:
         own = event.incarnation == self.claim.origin.incarnation
         return event.sequence_number if own else f"{event.place}~{event.sequence_number}"
@@ -129,8 +133,7 @@ class Parking:
         """Begins no more attempts of a claim."""
         claimed = self._find(partition, epoch)
         if claimed is not None:
-            claimed.is_over = True
-            claimed.loaded.set()
+            claimed.end()
             del self._claims[partition]
 
     def _find(self, partition: str, epoch: int) -> _Claimed | None:
@@ -138,11 +141,13 @@ class Parking:
         return claimed if claimed is not None and claimed.claim.epoch == epoch else None
 
     async def finish(self, partition: str, epoch: int, *, deadline: float) -> None:
-        """Begins no more attempts of a claim, and waits for the present one, until `deadline`."""
+        """Begins no more attempts of a claim, and waits for the present one, until `deadline`. What is parked stays known until the
+        claim is forgotten: another record of such an event may still be parked beside it.
+        """
         claimed = self._find(partition, epoch)
         if claimed is None:
             return
-        self.forget(partition, epoch)
+        claimed.end()
         try:
             async with asyncio.timeout_at(deadline), claimed.trying:
                 pass
@@ -226,10 +231,13 @@ class Parking:
         """Loads and tries again, for ever."""
         while True:
             self._changed.clear()
-            await asyncio.gather(*map(self._visit, list(self._claims.values())))
+            await asyncio.gather(*map(self._visit, self._present()))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
                     await self._changed.wait()
+
+    def _present(self) -> list[_Claimed]:
+        return [claimed for claimed in self._claims.values() if not claimed.is_over]
 
     async def _visit(self, claimed: _Claimed) -> None:
         try:
@@ -242,8 +250,8 @@ class Parking:
 
     def _pause(self) -> float:
         now = asyncio.get_running_loop().time()
-        times = [claimed.load_at for claimed in self._claims.values()]
-        times += [entry.due for claimed in self._claims.values() for entry in self._first(claimed)]
+        times = [claimed.load_at for claimed in self._present()]
+        times += [entry.due for claimed in self._present() for entry in self._first(claimed)]
         return max(0.05, min(times, default=now + RELOAD) - now)
 
     async def _load(self, claimed: _Claimed) -> None:
