@@ -1,13 +1,13 @@
-"""What ordered sinks without transactions have in common: a writer for each claim, and one write of it at a time."""
+"""What ordered sinks have in common: one write of a partition at a time, and, without transactions, a writer for each claim."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from consumer.errors import FencedError
 from consumer.model import Batch, Claim, Outcome, Record, Routes, Write, WriteResult
@@ -37,28 +37,83 @@ class PartitionWriter(Protocol):
     async def aclose(self) -> None: ...
 
 
+class OpenWrite:
+    """The write of one partition under one claim that runs or failed last."""
+
+    running: asyncio.Future[Results] | None = None
+    open_from: int | None = None
+    """The first event that was tried and is not written."""
+
+
+_Position = TypeVar("_Position", bound=OpenWrite)
+
+
+class PartitionWrites(Generic[_Position]):
+    """Lets one write of a partition run at a time, by `start`. A write goes on when its deadline has passed or its caller is
+    cancelled; the next one waits for it. A batch that comes while an earlier one is not written gets RETRY, because what is
+    stored about the position would cover the earlier one. `describe` tells of an error.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[_Position, Sequence[Record]], asyncio.Future[Results]],
+        describe: Callable[[BaseException], str],
+    ) -> None:
+        self.positions: dict[str, _Position] = {}
+        """By partition those that are attached."""
+        self._start = start
+        self._describe = describe
+
+    async def write(self, batch: Batch, *, deadline: float) -> Results:
+        """Raises FencedError, also for a partition that is not attached."""
+        if not batch.records:
+            return []
+        partition = batch.records[0].event.partition
+        position = self.positions.get(partition)
+        if position is None:
+            raise FencedError(f"partition {partition} is not attached to the sink: no claim, no writing")
+        if not await _ended(position.running, deadline):
+            return _again(batch, "the write before has not ended")
+        first = batch.records[0].event.sequence_number
+        if position.open_from is not None and position.open_from < first:
+            return _again(batch, f"the batch from {position.open_from} on is not written yet")
+        position.open_from = first
+        position.running = self._start(position, batch.records)
+        if not await _ended(position.running, deadline):
+            return _again(batch, "no answer by the deadline; the outcome is unknown")
+        try:
+            results = position.running.result()
+        except FencedError:
+            raise
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # whatever it is, what is stored shows the outcome
+            return _again(batch, self._describe(error))
+        pairs = zip(batch.records, results, strict=True)
+        unwritten = (r.event.sequence_number for r, result in pairs if result.outcome is Outcome.RETRY)
+        position.open_from = next(unwritten, None)
+        return results
+
+
 @dataclass(eq=False)
-class _Position:
+class _Attached(OpenWrite):
     """One partition under one claim."""
 
     writer: PartitionWriter
-    open_from: int | None = None
-    """The first event that was tried and is not written."""
-    running: asyncio.Task[Results] | None = None
 
 
 class PartitionedSink(ABC):
-    """An OrderedSink: a lane is a partition, records come in order, all records of an event in one batch.
-
-    A batch that comes while an earlier one is not written gets RETRY, because a mark would cover the earlier one. A write goes
-    on when its deadline has passed or its caller is cancelled; the next one waits for it.
-    """
+    """An OrderedSink: a lane is a partition, records come in order, all records of an event in one batch; see PartitionWrites."""
 
     transactional = False
 
     def __init__(self, batches: BatchLimits) -> None:
         self._routes = Routes(by_partition=True, batches=batches)
-        self._positions: dict[str, _Position] = {}
+        self._writes = PartitionWrites[_Attached](
+            lambda position, records: self._start(position.writer.write(records)),
+            lambda error: f"{type(error).__name__}: {error}",
+        )
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @abstractmethod
@@ -95,16 +150,16 @@ class PartitionedSink(ABC):
 
     def attach(self, claim: Claim) -> None:
         self.detach(claim.partition)
-        self._positions[claim.partition] = _Position(self.writer(claim))
+        self._writes.positions[claim.partition] = _Attached(self.writer(claim))
 
     def detach(self, partition: str) -> None:
-        position = self._positions.pop(partition, None)
+        position = self._writes.positions.pop(partition, None)
         if position is not None:
             self._start(_end(position))
 
     async def aclose(self) -> None:
         """Writes under way may end within CLOSING; then their outcomes are unknown."""
-        for partition in list(self._positions):
+        for partition in list(self._writes.positions):
             self.detach(partition)
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=CLOSING)
@@ -114,34 +169,7 @@ class PartitionedSink(ABC):
 
     async def write(self, batch: Batch, *, deadline: float) -> Results:
         """Raises FencedError, also for a partition that is not attached."""
-        if not batch.records:
-            return []
-        partition = batch.records[0].event.partition
-        position = self._positions.get(partition)
-        if position is None:
-            raise FencedError(f"partition {partition} is not attached to the sink: no claim, no writing")
-        if not await _ended(position.running, deadline):
-            return _again(batch, "the write before has not ended")
-        first = batch.records[0].event.sequence_number
-        if position.open_from is not None and position.open_from < first:
-            return _again(batch, f"the batch from {position.open_from} on is not written yet")
-        position.open_from = first
-        position.running = self._start(position.writer.write(batch.records))
-        if not await _ended(position.running, deadline):
-            return _again(batch, "no answer by the deadline; the outcome is unknown")
-        try:
-            results = position.running.result()
-        except FencedError:
-            raise
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # whatever it is, what is stored shows the outcome
-            return _again(batch, f"{type(error).__name__}: {error}")
-        pairs = zip(batch.records, results, strict=True)
-        unwritten = (r.event.sequence_number for r, result in pairs if result.outcome is Outcome.RETRY)
-        position.open_from = next(unwritten, None)
-        return results
+        return await self._writes.write(batch, deadline=deadline)
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -155,7 +183,7 @@ class PartitionedSink(ABC):
             task.exception()  # retrieved, because the caller may have stopped waiting
 
 
-async def _end(position: _Position) -> None:
+async def _end(position: _Attached) -> None:
     """Closes a writer when its write has ended."""
     if position.running is not None:
         await asyncio.wait([position.running])
@@ -165,7 +193,7 @@ async def _end(position: _Position) -> None:
         log.debug("closing the writer of a partition failed: %s", error)
 
 
-async def _ended(running: asyncio.Task[Any] | None, deadline: float) -> bool:
+async def _ended(running: asyncio.Future[Any] | None, deadline: float) -> bool:
     if running is None or running.done():
         return True
     left = deadline - asyncio.get_running_loop().time()

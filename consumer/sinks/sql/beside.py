@@ -50,7 +50,7 @@ class SqlSinkBeside(SqlTransactionalSink):
 
     def attach(self, claim: Claim) -> None:
         super().attach(claim)
-        self._positions[claim.partition].is_claimed = False
+        self._writes.positions[claim.partition].is_claimed = False
 
     def _write(self, position: Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:
         if not position.is_claimed:
@@ -90,7 +90,7 @@ class SqlSinkBeside(SqlTransactionalSink):
         self, position: Position, records: Sequence[Record], rejections: Rejections
     ) -> Sequence[model.WriteResult]:
         if rejections:
-            position.open_from, position.attempts = None, 0  # what is behind the rejected event comes again
+            position.attempts = 0  # what is behind the rejected event comes again
         return [self._result(position, record, rejections.get(record.number)) for record in records]
 
     def _result(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -24,6 +24,7 @@ from consumer.mapping.operations import WriteOptions
 from consumer.model import Claim, Event, Record, Write
 from consumer.rejections import rejection_of_event
 from consumer.sinks.evidence import Evidence
+from consumer.sinks.partitioned import OpenWrite, PartitionWrites
 from consumer.sinks.sql.failures import Blame, blame_of, is_answer, refusal_of, rejection_of
 from consumer.sinks.sql.isolation import Isolation, RecordNumber, TryAgainError
 from consumer.sinks.sql.targets import Target, events_target
@@ -41,9 +42,8 @@ _REREADS = 3
 class SqlTransactionalSink:
     """A TransactionalSink. Checkpoints must come from the SqlCheckpointStore on the same database and scope.
 
-    At most one batch of a partition is written at a time. A batch that comes while an earlier one is unsettled gets RETRY,
-    because committing it would skip the earlier one. Records that became dead letters are WRITTEN, with the rejection's word
-    as `reason`. `clock` gives epoch seconds, for the dead letters.
+    Records that became dead letters are WRITTEN, with the rejection's word as `reason`. `clock` gives epoch seconds, for the dead
+    letters.
     """
 
     transactional = True
@@ -55,7 +55,7 @@ class SqlTransactionalSink:
     clock: Callable[[], float] = field(default=time.time, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._positions: dict[str, Position] = {}
+        self._writes = PartitionWrites[Position](self._start, message_of)
         self._marks = self.scope
         self._evidence = Evidence()
         self._known_good: Record | None = None  # the latest record that was written, if it may be tried again
@@ -91,38 +91,23 @@ class SqlTransactionalSink:
     def attach(self, claim: Claim) -> None:
         """Raises SettingsError if the target would mix up the events of two hubs of one name."""
         self.target.check(claim.origin.incarnation)
-        self._positions[claim.partition] = Position(claim)
+        self._writes.positions[claim.partition] = Position(claim)
 
     def detach(self, partition: str) -> None:
-        self._positions.pop(partition, None)
+        self._writes.positions.pop(partition, None)
 
     async def aclose(self) -> None:
         await self.database.release()
 
     async def write(self, batch: model.Batch, *, deadline: float) -> Sequence[model.WriteResult]:
         """Raises FencedError, also for a partition that is not attached."""
-        if not batch.records:
-            return []
-        partition = batch.records[0].event.partition
-        position = self._positions.get(partition)
-        if position is None:
-            raise FencedError(f"partition {partition} is not attached to the sink: no claim, no writing")
-        if not await _ended(position.running, deadline):
-            return _again(batch, "the transaction before has not ended")
-        first = batch.records[0].event.sequence_number
-        if position.open_from is not None and position.stored < position.open_from < first:
-            return _again(batch, f"the batch from {position.open_from} on is not settled yet")
-        position.open_from = first
+        return await self._writes.write(batch, deadline=deadline)
+
+    def _start(
+        self, position: Position, records: Sequence[Record]
+    ) -> asyncio.Future[Sequence[model.WriteResult]]:
         position.attempts += 1
-        position.running = self.database.start(partial(self._write, position, batch.records))
-        if not await _ended(position.running, deadline):
-            return _again(batch, "no answer by the deadline; the outcome is unknown")
-        try:
-            return position.running.result()
-        except FencedError:
-            raise
-        except Exception as error:  # whatever it is, the stored position shows the outcome
-            return _again(batch, message_of(error))
+        return self.database.start(partial(self._write, position, records))
 
     async def replay(self, records: Sequence[Record], *, deadline: float) -> model.WriteResult:
         """Writes all records of a dead letter's event and removes the dead letter, exactly once, whatever the position.
@@ -260,15 +245,12 @@ class SqlTransactionalSink:
         position.stored = stored
 
 
-class Position:
+class Position(OpenWrite):
     """The state of one partition under one claim. One write at a time changes it, in its thread."""
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.stored = claim.checkpoint.sequence_number if claim.checkpoint else model.NOTHING_SETTLED
-        self.running: asyncio.Future[Sequence[model.WriteResult]] | None = None
-        self.open_from: int | None = None
-        """The first event of the first unsettled batch."""
         self.attempts = 0
         self.refused: Exception | None = None
         """The target's error when all records of a write were last tried together."""
@@ -291,7 +273,6 @@ class Position:
 
     def settle(self, sequence_number: int) -> None:
         self.stored = sequence_number
-        self.open_from = None
         self.attempts = 0
         self.refused = None
 
@@ -307,18 +288,6 @@ def _may_speak_of_an_event(error: Exception, position: Position) -> bool:
     if blame_of(error) is Blame.SERVICE:
         return False
     return error is position.refused or position.attempts > 1 or rejection_of(error) is not None
-
-
-async def _ended(running: asyncio.Future[Any] | None, deadline: float) -> bool:
-    if running is None or running.done():
-        return True
-    left = deadline - asyncio.get_running_loop().time()
-    done, _ = await asyncio.wait([running], timeout=max(0.0, left))
-    return bool(done)
-
-
-def _again(batch: model.Batch, reason: str) -> Sequence[model.WriteResult]:
-    return [model.WriteResult(model.Outcome.RETRY, reason=reason)] * len(batch.records)
 
 
 def _fit(records: Sequence[Record], rejections: Rejections) -> list[Record]:
