@@ -29,7 +29,7 @@ from consumer.mapping.steps.chain import MOST_SPLITS, Step
 from consumer.mapping.steps.routes import Mapper, Route, RouteOptions, read_route
 from consumer.mapping.steps.table import read_steps
 from consumer.model import Operation, Stream
-from consumer.sinks.types import SinkContext, SinkType, find_sink_type, read_options
+from consumer.sinks.types import WRITE_VALUES, SinkContext, SinkType, find_sink_type, read_options
 from tidemark.foundation.azure.connections import event_hubs_endpoint
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import sanitize_line
@@ -312,7 +312,7 @@ class _File:
         if options is None:  # what else is wrong is told at once
             good = {key: value for key, value in given.values.items() if key not in wrong}
             options = parse_params(RouteOptions, good)[0] or RouteOptions()
-        self._check_operations(reader, sink, options)
+        self._check_sink(reader, sink, options)
         earlier = of_sink.get(sink, 0)
         of_sink[sink] = earlier + 1
         route, problems = read_route(
@@ -334,8 +334,8 @@ class _File:
         self._used.add(sink or "")
         return sink or ""
 
-    def _check_operations(self, reader: Reader, sink: str, options: RouteOptions) -> None:
-        """Tells of an operation that the type of the sink does not have. What an event names is found only with the event."""
+    def _check_sink(self, reader: Reader, sink: str, options: RouteOptions) -> None:
+        """Tells of what the type of the sink does not have. An operation that an event names is found only with the event."""
         if sink not in self._sinks:
             return
         kind = find_sink_type(self._sinks[sink].type)
@@ -346,6 +346,10 @@ class _File:
             has = ", ".join(sorted(kind.operations))
             named = ", ".join(sorted(filter(None, wanted)))
             reader.problem("operation", f"a sink of the type {kind.name} cannot {named}; accepted: {has}")
+        for name in WRITE_VALUES:
+            if getattr(options, name) and name not in kind.values:
+                used = ", ".join(kind.values) or "none of " + ", ".join(WRITE_VALUES)
+                reader.problem(name, f"a sink of the type {kind.name} does not use it; accepted: {used}")
 
     def _only_sink(self) -> str | None:
         return self._names[0] if len(self._names) == 1 else None

@@ -35,6 +35,9 @@ BUILT_IN = {
 }
 """By name where each type of Tidemark is, as an entry point says it."""
 
+WRITE_VALUES = ("id", "partition_key", "ttl", "version")
+"""Fields of a Write that a route may set, and that not every sink reads."""
+
 _EXTRAS = {"delta": "delta", "parquet": "parquet", "service_bus": "publisher"}
 """The extras that bring the packages of a type; `consumer` for the others."""
 
@@ -63,14 +66,15 @@ class SinkType(Generic[_Options]):
     """One type of sink.
 
     `build` makes a sink of the type; it does no I/O. It raises SettingsError for options that cannot work. Options are a
-    msgspec Struct: the fields are the keys of the sink's table in the file. `operations` are those that it can carry out; a
-    route with another one is refused.
+    msgspec Struct: the fields are the keys of the sink's table in the file. `operations` are those that it can carry out, and
+    `values` those fields of a Write that its `prepare` reads; a route that sets another one is refused.
     """
 
     name: str
     options: type[_Options]
     build: Callable[[_Options, SinkContext], Sink]
     operations: Collection[Operation] = frozenset(Operation)
+    values: Collection[str] = WRITE_VALUES
 
 
 def find_sink_type(name: str) -> SinkType[Any]:

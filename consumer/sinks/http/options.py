@@ -176,4 +176,4 @@ def _build(options: HttpOptions, context: SinkContext) -> HttpSink:
     return HttpSink(mapper, context.stream, options, headers, Outward(context.settings), seconds)
 
 
-HTTP = SinkType("http", HttpOptions, _build, SENDING)
+HTTP = SinkType("http", HttpOptions, _build, SENDING, ())

@@ -252,4 +252,4 @@ def _build(options: DeltaOptions, context: SinkContext) -> DeltaSink:
     )
 
 
-DELTA = SinkType("delta", DeltaOptions, _build, APPENDING)
+DELTA = SinkType("delta", DeltaOptions, _build, APPENDING, ())

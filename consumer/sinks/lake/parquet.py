@@ -198,4 +198,4 @@ def _build(options: ParquetOptions, context: SinkContext) -> ParquetSink:
     )
 
 
-PARQUET = SinkType("parquet", ParquetOptions, _build, APPENDING)
+PARQUET = SinkType("parquet", ParquetOptions, _build, APPENDING, ())

@@ -356,4 +356,4 @@ def _build(options: EventHubsOptions, context: SinkContext) -> EventHubsSink:
     return EventHubsSink(forwarding, f"{context.stream.topic}/{group}/{context.name}", make)
 
 
-EVENT_HUBS = SinkType("event_hubs", EventHubsOptions, _build, FORWARDING)
+EVENT_HUBS = SinkType("event_hubs", EventHubsOptions, _build, FORWARDING, ())

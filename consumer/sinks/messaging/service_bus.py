@@ -181,4 +181,4 @@ def _build(options: ServiceBusOptions, context: SinkContext) -> ServiceBusSink:
     return ServiceBusSink(forwarding, make, sessions=bool(options.session))
 
 
-SERVICE_BUS = SinkType("service_bus", ServiceBusOptions, _build, FORWARDING)
+SERVICE_BUS = SinkType("service_bus", ServiceBusOptions, _build, FORWARDING, ())

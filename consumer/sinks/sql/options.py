@@ -95,4 +95,4 @@ def _build(options: SqlOptions, context: SinkContext) -> SqlTransactionalSink:
     return SqlTransactionalSink(*where) if context.alone else SqlSinkBeside(*where, name=context.name)
 
 
-SQL = SinkType("sql", SqlOptions, _build, {Operation.UPSERT, Operation.CREATE, Operation.DELETE})
+SQL = SinkType("sql", SqlOptions, _build, {Operation.UPSERT, Operation.CREATE, Operation.DELETE}, ())

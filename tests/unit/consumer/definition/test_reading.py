@@ -12,6 +12,7 @@ from consumer.definition.reading import read_definition
 from consumer.formats import CsvOptions, DecoderName
 from consumer.mapping.steps.routes import Mapper, RouteOptions
 from consumer.mapping.steps.table import STEPS
+from consumer.sinks.types import BUILT_IN, find_sink_type
 from tidemark.foundation.app_settings import local_settings
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.settings_reader import ConfigError
@@ -127,6 +128,10 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}[hubs.'']\nhub = 'b'", ["consumer.toml hubs: found a name of 0 characters; 1 to 100 are accepted, on one line"]),
         (f"{DELTA}{HUB}[[hubs.flights.routes]]\noperation = 'delete'", ["consumer.toml:9 hubs.flights.routes[0].operation: a sink of the type delta cannot delete; accepted: create, upsert"]),
         (f"{DELTA}{HUB}[[hubs.flights.routes]]\noperation_from = '/op'\noperations = {{ r = 'replace' }}\ndelete_when_empty = true", ["consumer.toml:8 hubs.flights.routes[0].operation: a sink of the type delta cannot delete, replace; accepted: create, upsert"]),
+        (f"{DELTA}{HUB}[[hubs.flights.routes]]\noperation = 'delete'\nid = '/a'\npartition_key = ['/b']\nttl = 5\nversion = '/v'", [
+            "consumer.toml:9 hubs.flights.routes[0].operation: a sink of the type delta cannot delete; accepted: create, upsert",
+            *(f"consumer.toml:{10 + n} hubs.flights.routes[0].{key}: a sink of the type delta does not use it; accepted: none of id, partition_key, ttl, version" for n, key in enumerate(("id", "partition_key", "ttl", "version"))),
+        ]),
         (f"[sinks.a]\ntype = 'delta'\nconnection = 'AzureWebJobsStorage'\nuri = 's3://x'\ncreate = true\ncommit_every = 'soon'\nsources = {{ a = 'b' }}\n{HUB}", [
             "consumer.toml:2 sinks.a: create needs columns, from which the table is made",
             "consumer.toml:2 sinks.a: the uri 's3://x' cannot be opened; accepted: az://container/folder",
@@ -149,7 +154,7 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = ['documents']", ["consumer.toml:9 hubs.flights.routes[0].to: found ['documents']: Expected `str`, got `array`"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(32),
+    ids=range(33),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)
@@ -324,3 +329,11 @@ def test_processes_of_one_hub_each_share_the_rate_of_all():
     definition = read(f"rate = 5\n{SINK}{HUB}[hubs.b]\nhub = 'b'")
 
     assert sum(only_hub(definition, name).rate for name in ("flights", "b")) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [(name, ("id", "partition_key", "ttl", "version") if name == "cosmos" else ()) for name in BUILT_IN],
+)
+def test_a_type_of_sink_says_which_values_of_a_route_it_uses(kind, values):
+    assert tuple(find_sink_type(kind).values) == values
