@@ -69,7 +69,7 @@ class Compared(Struct, frozen=True):
     def sentence(self) -> str:
         """Which of both costs more, and which lets more messages wait."""
         more = self.live.hours / self.simulated.hours - 1.0
-        hours = f"{abs(more):.0%} {'more' if more > 0 else 'fewer'} instance-hours than {self.simulated.name}"
+        hours = f"{100 * abs(more):.0f} % {'more' if more > 0 else 'fewer'} instance-hours than {self.simulated.name}"
         wait, live, simulated = duration_text(self.wait), self.live.late, self.simulated.late
         if live is None or simulated is None:
             return (

@@ -6,8 +6,8 @@ instances that start and serve like those of the target. The rule uses the safet
 
     score = log(instance-hours) + price u + over max(0, u - RESERVE)        u = late share / allowed share
 
-A late message thus has a price, by `spend` (`TRADES`): using the whole lateness budget (u = 1) costs as much as 7 % of the bill by
-default, and 2 % more for the last quarter of it. A target with a smooth load gets no margin at all. One with bursts gets idle capacity up to
+A late message thus has a price, by `spend` (`TRADES`): using the whole lateness budget (u = 1) costs as much as 9 % of the bill by
+default; its last quarter counts about double. A target with a smooth load gets no margin at all. One with bursts gets idle capacity up to
 the best trade-off, where more of it hardly avoids a late message. A target whose bursts no capacity meets does not buy a
 fleet for them.
 """
@@ -72,8 +72,8 @@ RESERVE = 0.75
 
 
 class Trade(Struct, frozen=True):
-    """How idle capacity is traded for late messages: using the whole lateness budget costs as much as the share `price` of the
-    bill, and what is beyond `RESERVE` of it costs `over` more.
+    """How idle capacity is traded for late messages, as shares of the bill: what is used of the lateness budget costs `price` times
+    itself, and what of it is beyond `RESERVE` costs `over` times itself on top.
     """
 
     factors: tuple[float, ...]

@@ -15,7 +15,7 @@ from tidemark.foundation.wording import duration_text
 
 
 class Answer(Struct, frozen=True):
-    """`rows` in the order of the field. `toml` is the table to paste; empty where today's policy is to stay, or only a peer keeps
+    """`rows` in the order of the field. `toml` is the table to paste; empty where today's policy is to stay, or no rule of ours keeps
     the objective.
     """
 
@@ -27,6 +27,11 @@ class Answer(Struct, frozen=True):
 
     def row(self, policy: str) -> Row:
         return next(row for row in self.rows if row.policy == policy)
+
+    @property
+    def shown(self) -> Row:
+        """The policy to take, or where none keeps the objective, the one that is late least."""
+        return self.row(self.choice.taken or self.choice.shown)
 
     @property
     def today(self) -> Row | None:
@@ -43,9 +48,9 @@ def answer(
 ) -> Answer:
     """`table` is the target's in tidemark.toml, if it has one."""
     target, choice = question.target, choose(question.target, rows)
-    taken = next(entry for entry in field(target) if entry.name == choice.taken)
+    taken = next((entry for entry in field(target) if entry.name == choice.taken), None)
     toml = ""
-    if taken.ours and taken.spec is not None:
+    if taken is not None and taken.ours and taken.spec is not None:
         toml = as_text(target.name, recommended(target, taken.spec, table))
     return Answer(question, options, tuple(rows), choice, toml)
 
@@ -92,8 +97,8 @@ def percent_text(share: float) -> str:
 
 
 def saved(found: Answer) -> str:
-    """What the one to take costs a day, and what it saves of today's."""
-    taken, today = found.row(found.choice.taken), found.today
+    """What the policy to take, or the one that is late least, costs a day, and what it saves of today's."""
+    taken, today = found.shown, found.today
     days = found.question.hours / 24.0
     own = f"{taken.instance_hours / days:,.1f} instance-hours a day"
     money = found.money(taken.instance_hours / days)
@@ -102,7 +107,7 @@ def saved(found: Answer) -> str:
         return told
     less = today.instance_hours - taken.instance_hours
     share = abs(less) / today.instance_hours
-    return f"{told}, {share:.0%} {'less' if less >= 0 else 'more'} than {TODAY}"
+    return f"{told}, {100 * share:.0f} % {'less' if less >= 0 else 'more'} than {TODAY}"
 
 
 LIMITED = {"unknown": "bins", "quarantined": "bins", "better": "targets", "late": "targets"}
@@ -120,7 +125,7 @@ def counts(answers: Sequence[Answer]) -> dict[str, float | None]:
         found.today.late > found.question.target.late if found.today is not None else None
         for found in answers
     ]
-    better = [found.choice.taken != TODAY for found in answers]
+    better = [found.choice.taken not in {TODAY, None} for found in answers]
     whole = None not in late
     return {
         "targets": len(answers),

@@ -31,7 +31,7 @@ def curve(found: Answer) -> Figure:
     figure, (axes,) = new_figure(height=4.6)
     points = [row for row in found.rows if row.objective is not None]
     best = frontier(points)
-    trade_off = found.row(found.choice.best_trade_off)
+    shown = found.row(found.choice.shown)
 
     def place(row: Row) -> tuple[float, float]:
         return row.instance_hours * 24.0 / found.question.hours, 100.0 * row.late
@@ -40,7 +40,7 @@ def curve(found: Answer) -> Figure:
     costs, lates = zip(*map(place, points), strict=True)
     axes.scatter(costs, lates, s=36, color=GREEN, zorder=3, label="service_level")
     named: list[Row] = []
-    for row in (trade_off, best[-1], best[0]):  # one name only where they lie together
+    for row in (shown, best[-1], best[0]):  # one name only where they lie together
         if all(abs(row.instance_hours / each.instance_hours - 1.0) > NEAR for each in named):
             named.append(row)
             wait, late = row.objective or (0.0, 0.0)
@@ -55,7 +55,8 @@ def curve(found: Answer) -> Figure:
             colour, marker = (GREEN, "P") if ours else next(peers, (SKY, "o"))
             axes.scatter(*place(row), s=50, color=colour, marker=marker, zorder=3, label=row.policy)
     ring: Any = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.3}
-    axes.scatter(*place(trade_off), s=190, zorder=5, label="best trade-off", **ring)
+    label = "late least" if found.choice.taken is None else "best trade-off"
+    axes.scatter(*place(shown), s=190, zorder=5, label=label, **ring)
     objective = 100 * found.question.target.late
     axes.axhline(objective, color=INK, linewidth=0.8, linestyle=":", label="the objective")
     _axes(axes, found)
@@ -77,9 +78,11 @@ def _axes(axes: Axes, found: Answer) -> None:
 
 
 def over_time(found: Answer) -> Figure:
-    """Load, waiting messages and instances of today's policy and of the one to take; of the best trade-off where they are the same."""
-    taken = found.row(found.choice.taken if found.choice.taken != TODAY else found.choice.best_trade_off)
-    shown = [(taken, GREEN)] if found.today is None else [(found.today, ORANGE), (taken, GREEN)]
+    """Load, waiting messages and instances of today's policy and of the one shown beside it."""
+    taken = found.row(found.choice.shown)
+    shown = [(taken, GREEN)]
+    if found.today is not None and found.today is not taken:
+        shown.insert(0, (found.today, ORANGE))
     begin = found.question.recorded.begin
     lines = []
     for row, colour in shown:

@@ -120,10 +120,10 @@ def advised(question: Question, options: Options, targets: Targets | None, *, pr
     text = f"{len(entries)} policies over {duration_text(question.hours * 3600)}"
     rows = run_all(partial(_play, question), entries, processes, text)
     found = answer(question, options, rows, table_of(question.target.name, targets))
-    if found.row(found.choice.taken).late <= question.target.late:
+    if found.choice.taken is not None:
         return found
-    taken = next(entry for entry in entries if entry.name == found.choice.taken)
-    cause = causes(question.target, question.recorded, taken)
+    shown = next(entry for entry in entries if entry.name == found.choice.shown)
+    cause = causes(question.target, question.recorded, shown)
     why = f"{found.choice.why}. {cause[0].upper()}{cause[1:]}"
     return structs.replace(found, choice=structs.replace(found.choice, why=why))
 
@@ -139,7 +139,9 @@ def table_of(name: str, targets: Targets | None) -> Mapping[str, Any] | None:
 
 
 def show(found: Answer) -> None:
-    """The answer on the terminal."""
+    """The answer on the terminal; that the maximum is too low comes first."""
+    if saturated := found.question.saturated:
+        console.print(f"[bold yellow]{escape(one_line(saturated))}[/]", soft_wrap=True)
     for note in found.question.notes:
         console.print(f"[dim]{escape(one_line(note))}[/]", soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
@@ -152,7 +154,8 @@ def show(found: Answer) -> None:
         table.add_row(*map(escape, cells), style=style)
     console.print(table)
     console.print(f"[bold]{escape(one_line(found.choice.why))}[/]", soft_wrap=True)
-    console.print(escape(saved(found)), soft_wrap=True)
+    if found.choice.taken is not None:
+        console.print(escape(saved(found)), soft_wrap=True)
     if found.toml:
         where = "in place of that table" if found.question.target.policy is not None else "to fill in"
         console.print(f"\n[dim]for tidemark.toml, {where}:[/]\n")

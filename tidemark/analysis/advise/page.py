@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tidemark.analysis.advise import charts
 from tidemark.analysis.advise.answered import Answer, headers, lines, percent_text, saved
 from tidemark.analysis.report import Report
+from tidemark.analysis.simulation.answer import WEIGHT
 from tidemark.analysis.simulation.field import TODAY
 from tidemark.foundation.wording import duration_text, number_text
 
@@ -35,36 +36,33 @@ def report_of(answers: Sequence[Answer]) -> Report:
             "tidemark",
             "lint",
         )
-    else:
-        report.next_step(
-            "today's policies stay; what of the load comes by the clock?",
-            "tidemark",
-            "seasons",
-            "history.csv",
-        )
     return report
 
 
 def drawn(answers: Sequence[Answer]) -> list[Answer]:
     """The targets with pictures, by name."""
-    most = sorted(answers, key=lambda found: -found.row(found.choice.taken).instance_hours)[:DRAWN]
+    most = sorted(answers, key=lambda found: -found.shown.instance_hours)[:DRAWN]
     return sorted(most, key=lambda found: found.question.target.name)
 
 
 def _short(found: Answer) -> tuple[object, ...]:
-    taken, today = found.row(found.choice.taken), found.today
+    shown, today = found.shown, found.today
     was = (None, None) if today is None else (today.instance_hours, percent_text(today.late))
-    return (found.question.target.name, taken.policy, taken.instance_hours, percent_text(taken.late), *was)
+    take = found.choice.taken or f"none keeps the objective; late least: {shown.policy}"
+    return (found.question.target.name, take, shown.instance_hours, percent_text(shown.late), *was)
 
 
 def _show(report: Report, found: Answer, number: int) -> None:
     target = found.question.target
-    taken = found.row(found.choice.taken)
+    taken, winner = found.shown, found.choice.taken is not None
+    prefix = "" if winner else "late least: "
     report.heading(target.name)
+    if found.question.saturated:
+        report.text(_sentence(found.question.saturated))
     facts = {
         "known load": duration_text(found.question.hours * 3600),
-        "instance-hours": number_text(taken.instance_hours),
-        f"later than {duration_text(target.wait)}": percent_text(taken.late),
+        f"{prefix}instance-hours": number_text(taken.instance_hours),
+        f"{prefix}later than {duration_text(target.wait)}": percent_text(taken.late),
     }
     if (today := found.today) is not None and today is not taken:
         facts |= {
@@ -74,24 +72,32 @@ def _show(report: Report, found: Answer, number: int) -> None:
     if found.options.price is not None:
         facts["money"] = found.money(taken.instance_hours)
     report.facts(facts)
-    report.text(f"{_sentence(found.choice.why)} It takes {saved(found)}.")
+    report.text(
+        f"{_sentence(found.choice.why)} {taken.policy[0].upper()}{taken.policy[1:]} takes {saved(found)}."
+    )
     report.figure(
         charts.curve(found),
         caption="Each dot is a policy on the whole load: cheaper to the left, fewer late messages below. Green are "
         "objectives of service_level, with the wait and the share they ask for.",
         name=f"curve-{number}",
     )
-    report.table(headers(found), lines(found), caption="* is the one to take")
+    report.table(headers(found), lines(found), caption="* is the one to take" if winner else "")
     if found.toml:
         what = f"in place of [targets.{target.name}]" if found.question.target.policy else "to fill in"
         report.code(found.toml, language="toml", caption=f"For tidemark.toml, {what}")
     report.figure(
         charts.over_time(found),
-        caption=f"{TODAY} and the one to take, over time." if today else "The one to take, over time.",
+        caption=f"{_over_time(found)}, over time.",
         name=f"over-time-{number}",
     )
     report.text("What this rests on:")
     report.text("\n\n".join(_sentence(note) for note in found.question.notes))
+
+
+def _over_time(found: Answer) -> str:
+    """Whose lines are in the second picture."""
+    shown = found.choice.shown
+    return shown if found.today is None or shown == TODAY else f"{TODAY} and {shown}"
 
 
 def _sentence(text: str) -> str:
@@ -104,9 +110,8 @@ MODEL = (
     "at once. Tidemark's policies are decided by the code that ships. Azure Monitor autoscale and KEDA with the HPA are "
     "transcribed from their documentation and source. Every policy sees the true counts of the moment; real ones are a little "
     "older.\n\n"
-    "The best trade-off is the policy with the lowest score, in which a whole budget of late messages weighs as much as a "
-    "fourteenth of the bill, and what is beyond three quarters of it twice that. Where any policy keeps the objective, only those "
-    "compete that do; of several within two per cent of the lowest, it is the one nearest to the objective.\n\n"
+    f"The best trade-off is the policy with the lowest score, in which {WEIGHT}. Only policies that keep the objective compete; of "
+    "several within two per cent of the lowest, it is the one nearest to the objective.\n\n"
     "The model knows one time for all messages, no poison messages, no database that slows down under more instances, and "
     "no limits or failures of the platform."
 )

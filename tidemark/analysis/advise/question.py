@@ -66,7 +66,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 class Question(Struct, frozen=True):
     """A target ready to replay. `hours` are those of which the load is known, of `whole`; `notes` say what the answer rests
-    on.
+    on. `saturated` says that the peak needs more than the maximum, and what of it is late at best; empty where it does not.
     """
 
     target: Target
@@ -74,6 +74,7 @@ class Question(Struct, frozen=True):
     hours: float
     whole: float
     notes: tuple[str, ...]
+    saturated: str = ""
 
 
 def prepare(name: str, readings: Sequence[Reading], options: Options, spec: PolicySpec | None) -> Question:
@@ -110,14 +111,14 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
         f"one busy instance serves {rate:.4g} messages/s: {how}",
         *known.notes,
         *left_out,
-        *_limits(name, history, target),
         *history.notes,
         *_ran(readings, history),
     )
     first, hour = _first(history, rate, low, high), history.step / HOUR
     recorded = Recorded(history.start, int(history.step), history.arrivals, first)
     known_bins = sum(not isnan(each) for each in recorded.bins)
-    return Question(target, recorded, known_bins * hour, len(recorded.bins) * hour, notes)
+    whole = len(recorded.bins) * hour
+    return Question(target, recorded, known_bins * hour, whole, notes, _saturation(history, target, recorded))
 
 
 def _completed(name: str, options: Options, objective: QueueSpec | None) -> Options:
@@ -367,16 +368,16 @@ def _percent(share: float) -> str:
     return f"{percent:.2g} %" if percent < 99 else f"{min(percent, 99.99):.4g} %"
 
 
-def _limits(name: str, history: History, target: Target) -> list[str]:
+def _saturation(history: History, target: Target, recorded: Recorded) -> str:
     """Where the busiest bin needs more than the maximum: how late messages are with the maximum all the time."""
     most = max(each for each in history.arrivals if not isnan(each)) / history.step / target.service_rate
     if most <= target.maximum:
-        return []
-    busiest = f"the busiest bin needs {ceil(most)} instances, and the maximum is {target.maximum}"
-    load = Recorded(history.start, int(history.step), history.arrivals, target.maximum).load(name)
+        return ""
+    load = recorded.load(target.name)
     late = Run(load.arrivals, AllTheTime(), target.model, target.maximum, load.parts).replay().outcome().late
-    found = f"{busiest}; with so many all the time {_percent(late)} would be late"
-    return [found if late <= target.late else f"{found}: no policy keeps the objective"]
+    peak = f"{ceil(most):,} instances are needed at the peak, the maximum is {target.maximum:,}"
+    found = f"{peak}: with {target.maximum:,} all the time, {_percent(late)} of the messages would be late"
+    return found if late <= target.late else f"{found}, so no policy keeps the objective"
 
 
 def _ran(readings: Sequence[Reading], history: History) -> list[str]:

@@ -40,8 +40,6 @@ def report_of(profiles: Sequence[Profile]) -> Report:
             "tidemark",
             "lint",
         )
-    else:
-        report.next_step("what other policies would make of this load", "tidemark", "advise", "history.csv")
     return report
 
 

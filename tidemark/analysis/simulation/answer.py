@@ -4,11 +4,10 @@ One number orders policies that cost and are late: the score by which `service_l
 
     log(instance-hours) + PRICE * spent + OVER * (spent - RESERVE, if above)        spent = late share / allowed share
 
-So a whole budget of late messages weighs as much as a fourteenth of the bill, and what is beyond three quarters of it
-twice that. Where any policy keeps the objective, only those compete that do. The best trade-off is the one with the lowest
-score: cheaper ones save money by lateness that weighs more, dearer ones hardly save any late message. Objectives that ask for
-less than the target's own compete only where no other keeps it, and so do policies that are evaluated more often; of several
-whose scores are within two per cent of the lowest, it is the one nearest to the target's own objective.
+`WEIGHT` says it in words. Only policies that keep the objective compete; where none does, none is recommended. The best trade-off is
+the one with the lowest score: cheaper ones save money by lateness that weighs more, dearer ones hardly save any late message.
+Objectives that ask for less than the target's own compete only where no other keeps it, and so do policies that are evaluated more
+often; of several whose scores are within two per cent of the lowest, it is the one nearest to the target's own objective.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from zlib import crc32
 import numpy as np
 from msgspec import Struct, structs
 
-from scaling.rules.service_level.candidates import score
+from scaling.rules.service_level.candidates import RESERVE, TRADES, score
 from scaling.rules.service_level.memory import Candidate
 from tidemark.analysis.simulation.field import TODAY, Entry, Target
 from tidemark.analysis.simulation.load import Load, by_second
@@ -30,6 +29,13 @@ from tidemark.analysis.simulation.world import Run
 
 WORTH = 0.02
 """A score that is better by less is no reason to change anything: two per cent of the bill."""
+
+_TRADE = TRADES["balanced"]
+WEIGHT = (
+    f"a whole budget of late messages weighs as much as {100 * (_TRADE.price + _TRADE.over * (1.0 - RESERVE)):g} % of the bill (its last "
+    f"quarter counts about double), and each further one as much as {100 * (_TRADE.price + _TRADE.over):g} %"
+)
+"""How the score trades late messages for money, by the numbers of `TRADES`; the docs say the same."""
 
 
 class Recorded(Struct, frozen=True):
@@ -109,32 +115,49 @@ def causes(target: Target, recorded: Recorded, entry: Entry) -> str:
 
 
 class Choice(Struct, frozen=True):
-    """What to take: `taken` is the best trade-off, or today's policy where that is as good. `why` in a sentence."""
+    """What to take: `taken` is the best trade-off, or today's policy where that is as good. Both are None where no policy keeps the
+    objective. `shown` is the policy to show beside today's: the best trade-off, or the one that is late least. `why` in a sentence.
+    """
 
-    best_trade_off: str
-    taken: str
+    best_trade_off: str | None
+    taken: str | None
+    shown: str
     why: str
 
 
 def choose(target: Target, rows: Sequence[Row]) -> Choice:
-    kept = any(_keeps(row, target) for row in rows)
+    if not any(_keeps(row, target) for row in rows):
+        return _none_keeps(target, rows)
     best = _best(target, _competing(target, rows))
     today = next((row for row in rows if row.policy == TODAY), None)
-    if today is not None and today.score <= best.score + WORTH and (_keeps(today, target) or not kept):
-        better = "as good as" if today.score >= best.score - WORTH else _better(today, best, target)
+    if today is not None and today.score <= best.score + WORTH and _keeps(today, target):
+        better = "as good as" if today.score >= best.score - WORTH else "better than"
         why = f"{TODAY} is {better} {best.policy} on this load: stay with it"
         if today is best:
             why = f"only {TODAY} keeps the objective: stay with it"
-        why += _lateness(today, target) + _hint(target, rows, today)
-        return Choice(best.policy, TODAY, why)
+        return Choice(best.policy, TODAY, best.policy, why + _hint(target, rows, today))
     why = f"the best trade-off is {best.policy}"
     if not best.ours:
         why = f"only {best.policy} keeps the objective, and no rule of Tidemark does"
-    if best.oftener:
-        why += " (the setting COLLECT_SCHEDULE)"
+    why += _how(best)
     if today is not None:
-        why += f", {_beats(best, today, target)}: {_difference(best, today)}"
-    return Choice(best.policy, best.policy, why + _lateness(best, target) + _hint(target, rows, best))
+        kept = _keeps(today, target)
+        beats = f"better than {TODAY}" if kept else f"which keeps the objective where {TODAY} does not"
+        why += f", {beats}: {_difference(best, today)}"
+    return Choice(best.policy, best.policy, best.policy, why + _hint(target, rows, best))
+
+
+def _none_keeps(target: Target, rows: Sequence[Row]) -> Choice:
+    """No winner: which is late least, and how late."""
+    least = min(rows, key=lambda row: (row.late, row.instance_hours))
+    late = f"{100 * least.late:.3g} % late of {100 * target.late:.3g} % allowed"
+    why = f"no policy of this table keeps the objective, so none is recommended. {least.policy}{_how(least)} is late least: {late}"
+    return Choice(None, None, least.policy, why)
+
+
+def _how(row: Row) -> str:
+    """The setting that more frequent evaluation takes."""
+    return " (the setting COLLECT_SCHEDULE)" if row.oftener else ""
 
 
 def _keeps(row: Row, target: Target) -> bool:
@@ -142,7 +165,7 @@ def _keeps(row: Row, target: Target) -> bool:
 
 
 def _competing(target: Target, rows: Sequence[Row]) -> list[Row]:
-    """Those that keep the objective: what asks for no less, else ours, else any. Where none keeps it, what asks for no less."""
+    """Those that keep the objective: what asks for no less, else ours, else any."""
     ours = [row for row in rows if row.ours]
     usual = [
         row
@@ -150,7 +173,7 @@ def _competing(target: Target, rows: Sequence[Row]) -> list[Row]:
         if not row.oftener and (row.objective or (0.0, 0.0))[1] <= target.late * (1.0 + 1e-9)
     ]
     kept = ([row for row in each if _keeps(row, target)] for each in (usual, ours, rows))
-    return next((found for found in kept if found), usual)
+    return next(found for found in kept if found)
 
 
 def _best(target: Target, rows: Sequence[Row]) -> Row:
@@ -158,31 +181,13 @@ def _best(target: Target, rows: Sequence[Row]) -> Row:
     return min((row for row in rows if row.score <= lowest + WORTH), key=lambda row: _distance(row, target))
 
 
-def _beats(best: Row, today: Row, target: Target) -> str:
-    if _keeps(best, target) and not _keeps(today, target):
-        return f"which keeps the objective where {TODAY} does not"
-    return f"{_better(best, today, target)} {TODAY}"
-
-
-def _better(row: Row, other: Row, target: Target) -> str:
-    """What one with the lower score is: where it is late more often than is allowed and than the other, that and no more."""
-    return "better than" if row.late <= max(other.late, target.late) else "of a better score than"
-
-
-def _lateness(row: Row, target: Target) -> str:
-    """That what is taken misses the objective, as all others do; empty where it keeps it."""
-    if _keeps(row, target):
-        return ""
-    return f". It is late with {100 * row.late:.2g} % of {100 * target.late:.3g} % allowed, and no policy of this table keeps that"
-
-
 def _hint(target: Target, rows: Sequence[Row], taken: Row) -> str:
     """That more frequent evaluation would be better than what is taken; empty where it would not."""
-    oftener = [row for row in rows if row.oftener and row.late <= max(taken.late, target.late)]
+    oftener = [row for row in rows if row.oftener and _keeps(row, target)]
     best = min(oftener, key=lambda row: row.score, default=None)
     if best is None or taken.oftener or best.score >= taken.score - WORTH:
         return ""
-    return f". {best.policy} (the setting COLLECT_SCHEDULE) would be better still: {_difference(best, taken)}"
+    return f". {best.policy}{_how(best)} would be better still: {_difference(best, taken)}"
 
 
 def _distance(row: Row, target: Target) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 import random
 import re
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -14,18 +15,21 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.service import registry
 from tests.support.analysis import CONFIG, MONDAY
 from tidemark.__main__ import command_line
-from tidemark.analysis.advise import local
+from tidemark.analysis.advise import local, page
+from tidemark.analysis.advise.answered import answer, counts, flat
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.advise.snippet import as_text, recommended
 from tidemark.analysis.backtest.candidates.grid import Targets
 from tidemark.analysis.backtest.reading import read_log
 from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.simulation.answer import play
+from tidemark.analysis.simulation.answer import WEIGHT, Row, play
 from tidemark.analysis.simulation.driving import Shipped
 from tidemark.analysis.simulation.field import TODAY, Target, field, service_level, target_per_unit
+from tidemark.analysis.simulation.waits import Series
 from tidemark.analysis.simulation.world import Model, Run
 
+ROOT = Path(__file__).resolve().parents[4]
 SETTINGS = {
     "PLAN_ID": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"
 }
@@ -103,6 +107,8 @@ def test_the_command_answers_for_a_plain_csv(folder):
         "EUR",
         "--processes",
         "1",
+        "--wait",
+        "2m",
         "--allow",
         "unknown=0.1%",
     )
@@ -180,3 +186,35 @@ def test_of_several_targets_one_is_asked_for():
     with pytest.raises(InputError, match="2 targets: give --target"):
         local.chosen(readings, None, None)
     assert local.chosen(readings, "two", None)[0] == "two"
+
+
+@pytest.mark.parametrize(("late", "winner"), [(0.5, False), (0.001, True)])
+def test_saturation_comes_first_and_where_all_miss_there_is_no_winner(late, winner, capsys):
+    """Two policies, both late with this share, of a load whose peak needs more than the maximum."""
+    rows = [Reading(MONDAY + 60.0 * n, arrivals=31_200.0 if n == 5 else 60.0) for n in range(9)]
+    question = prepare("plan", rows, Options(service_rate=10.0, maximum=10), None)
+    series = Series([0.0, 60.0], [1.0, 2.0], [3.0, 4.0], [1, 2])
+    played = [
+        Row(entry.name, 100.0, late, 10.0, 5.0, 1.0, 0.0, 1.0, entry.objective, series, entry.ours)
+        for entry in field(question.target)
+        if not entry.oftener
+    ]
+    found = answer(question, Options(), played, None)
+    local.show(found)
+    first, *lines = capsys.readouterr().out.splitlines()
+    html = page.report_of([found]).html()
+
+    assert first.startswith("52 instances are needed at the peak, the maximum is 10: with 10 all the time")
+    assert html.index("52 instances are needed") < html.index('<dl class="facts">')
+    assert any("*" in line for line in lines) is winner
+    assert ("[targets.plan]" in "\n".join(lines), "tidemark lint" in html) == (winner, winner)
+    assert ("none is recommended" in html, "late least: instance-hours" in html) == (not winner, not winner)
+    assert flat(found)[0]["recommended"] is (winner and found.choice.taken == played[0].policy)
+    assert counts([found])["late"] is None
+
+
+@pytest.mark.parametrize("file", ["docs/advise.md", "docs/service-level.md"])
+def test_the_docs_weigh_late_messages_as_the_page_does(file):
+    text = " ".join((ROOT / file).read_text(encoding="utf-8").split())
+
+    assert WEIGHT in text

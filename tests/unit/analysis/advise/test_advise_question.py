@@ -123,11 +123,10 @@ def test_what_the_maximum_cannot_serve_is_said_to_be_late_for_every_policy_only_
         for wait in (1200.0, 60.0)
     )
 
-    assert told(
-        slow, r"needs 100 instances, and the maximum is 10; with so many all the time 0 % would be late"
-    )
-    assert not told(slow, "no policy keeps the objective")
-    assert told(fast, "with so many all the time .* % would be late: no policy keeps the objective")
+    peak = "100 instances are needed at the peak, the maximum is 10: with 10 all the time, "
+    assert slow.saturated == peak + "0 % of the messages would be late"
+    assert fast.saturated.startswith(peak)
+    assert fast.saturated.endswith("% of the messages would be late, so no policy keeps the objective")
 
 
 def test_it_is_estimated_from_busy_bins_and_how_is_told():
@@ -227,7 +226,8 @@ def test_todays_policy_is_replayed_as_if_it_were_not_in_dry_run():
 def test_a_load_beyond_the_maximum_is_told_and_bounds_that_cross_are_refused():
     found = prepare("plan", minutes([60.0, 12_000.0]), RATE, spec())
 
-    assert told(found, "needs 20 instances, and the maximum is 12")
+    assert found.saturated.startswith("20 instances are needed at the peak, the maximum is 12")
+    assert prepare("plan", minutes([60.0, 60.0]), RATE, spec()).saturated == ""
     with pytest.raises(HistoryError, match=r"minimum 9, maximum 3.*--maximum"):
         prepare("plan", minutes([60.0, 60.0]), Options(service_rate=1.0, minimum=9, maximum=3), None)
 
