@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -42,19 +43,22 @@ class Ledger:
         self.remembered = {}  # versions of documents that a test is about to remove
         self._versions = 0
 
-    def send(self, partition, ids, *, origin=None):
-        """Events with these ids, each a later version of its document."""
+    def send(self, partition, ids, *, origin=None, hub=HUB, fields=(), kept=True):
+        """Events with these ids, each a later version of its document; `kept`: the documents are in the container."""
         sent, bodies = [], []
-        for id_ in ids:
+        for id_, more in itertools.zip_longest(ids, fields, fillvalue={}):
             self._versions += 1
             document = {
                 "id": id_,
                 "origin": origin or f"O{zlib.crc32(id_.encode()) % 97}",
                 "version": self._versions,
+                **more,
             }
             bodies.append(msgspec.json.encode(document))
             sent.append((id_, self._versions))
-        first = self.world.event_hubs.append(HUB, partition, bodies)
+        first = self.world.event_hubs.append(hub, partition, bodies)
+        if not kept:
+            return
         for number, event in enumerate(sent, first):
             self.sent[partition, number] = event
 

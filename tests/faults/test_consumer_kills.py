@@ -3,15 +3,11 @@
 Every event is a document of its own, so that what the sink did beyond one write per event is what was replayed.
 """
 
-import asyncio
 import contextlib
 import json
 import os
-import random
 import re
 import signal
-import sqlite3
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -23,21 +19,15 @@ from tests.faults.consumer_processes import (
     QUICK_LEASES,
     Ledger,
     Stores,
-    blob_port,
     consumer_process,
     is_covered,
-    through,
 )
 from tests.support.consumer.stack import consumer_world
-from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 
 PARTITIONS = 2
-BATCH = 10
-TROUBLES = 6
-KILLS = int(os.environ.get("TORTURE_KILLS", "50"))
 
 
 class Processes:
@@ -45,7 +35,7 @@ class Processes:
 
     def __init__(self, world, folder):
         self.world, self.folder = world, folder
-        self.settings = {**world.settings, **QUICK_LEASES, "CONSUMER_BATCH_OPERATIONS": str(BATCH)}
+        self.settings = {**world.settings, **QUICK_LEASES, "CONSUMER_BATCH_OPERATIONS": "10"}
         self.ledger = Ledger(world)
         self._count = 0
 
@@ -89,131 +79,6 @@ class Processes:
 async def processes(azurite, tmp_path):
     async with consumer_world(azurite, tmp_path, partitions=PARTITIONS, throughput=20_000) as world:
         yield Processes(world, tmp_path / "consumers")
-
-
-async def kill_again_and_again(processes, azurite, *, kills, seed):
-    """SIGKILL at random moments of the work, with every fault on the way; checks each checkpoint that is left."""
-    rng = random.Random(seed)
-    replayed = 0
-    async with TcpProxy(blob_port(azurite)) as proxy, Stores(processes.settings) as stores:
-        proxy.delay = 0.03  # so that checkpoints are often on their way when the kill comes
-        storage = through(proxy, azurite)
-        for _ in range(kills):
-            processes.send(600)
-            before = processes.documents
-            async with processes.consumer(AzureWebJobsStorage=storage) as consumer:
-                await processes.until_written(consumer, before + 1)
-                for _ in range(TROUBLES):
-                    processes.world.cosmos.inject(Fault("docs.bulk", **rng.choice(TROUBLE)))
-                processes.world.cosmos.inject(Fault("docs.bulk", "latency", count=None, seconds=0.05))
-                await processes.until_written(consumer, before + rng.randint(1, 590))
-                await consumer.kill()
-            missing = processes.ledger.missing()
-            processes.world.cosmos.faults.clear()
-            checkpoints = await stores.checkpoints()
-            lies = [each for each in missing if is_covered(checkpoints, each)]
-            assert not lies, f"seed {seed}: {checkpoints} cover {lies[:5]}, which are not stored"
-            durable = processes.ledger.sent.keys() - missing
-            replayed += sum(not is_covered(checkpoints, each) for each in durable)
-            await stores.free_leases()
-        async with processes.consumer() as consumer:
-            await processes.until_written(consumer)
-            await processes.until_saved(stores)
-            assert await consumer.stop() == 0, consumer.said()
-    return replayed
-
-
-TROUBLE = [
-    {"kind": "error", "status": 429, "retry_after": 0.05},
-    {"kind": "error", "status": 503, "retry_after": 0.05},
-    {"kind": "error_after", "status": 408, "retry_after": 0.05},
-    {"kind": "drop_connection"},
-    {"kind": "drop_ack"},
-    {"kind": "hang", "seconds": 0.3},
-]
-
-
-@pytest.mark.parametrize(
-    ("kills", "seed"),
-    [
-        pytest.param(1, 1),
-        *(
-            pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
-            for seed in range(2, 2 + KILLS // 10)
-        ),
-    ],
-)
-async def test_a_consumer_killed_again_and_again_loses_nothing_and_no_checkpoint_lies(
-    processes, azurite, kills, seed
-):
-    replayable = await kill_again_and_again(processes, azurite, kills=kills, seed=seed)
-
-    assert not processes.ledger.missing()
-    # Besides what no checkpoint covered, requests whose answers were lost are sent once more.
-    assert processes.written - processes.documents <= replayable + kills * TROUBLES * BATCH
-
-
-IDS = 60
-LATEST = 5.0
-"""Seconds for which a request is on its way at most: longer than the next consumer takes until it writes."""
-
-
-def writes_after(ledger, version):
-    return max(ledger.versions().values(), default=0) > version
-
-
-async def no_document_goes_back(ledger, every=0.02):
-    """Looks again and again, and never ends; AssertionError for a document whose version is lower than it was."""
-    highest = {}
-    while True:
-        for id_, version in ledger.versions().items():
-            assert version >= highest.get(id_, 0), f"{id_} is {version} again, after {highest[id_]}"
-            highest[id_] = version
-        await asyncio.sleep(every)
-
-
-@pytest.mark.parametrize(
-    ("kills", "seed"),
-    [
-        pytest.param(1, 1),
-        *(
-            pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
-            for seed in range(2, 2 + KILLS // 10)
-        ),
-    ],
-)
-async def test_under_the_guard_no_kill_brings_an_older_version_back(processes, azurite, kills, seed):
-    """Requests of the killed process arrive while the next one writes later versions of the same documents."""
-    rng, ledger = random.Random(seed), processes.ledger
-    looking = asyncio.create_task(no_document_goes_back(ledger))
-    async with Stores(processes.settings) as stores:
-        for left in range(kills, -1, -1):
-            for partition in range(PARTITIONS):
-                ledger.send(str(partition), [f"p{partition}-{n % IDS}" for n in range(300)])
-            sent = ledger.newest - 2 * 300
-            async with processes.consumer(COSMOS_GUARD="number") as consumer:
-                if left:
-                    await until(
-                        partial(writes_after, ledger, sent), within=90, what=lambda: consumer.said()[-3000:]
-                    )
-                    for _ in range(3):
-                        processes.world.cosmos.inject(
-                            Fault("docs.bulk", "late", seconds=rng.uniform(2, LATEST))
-                        )
-                    processes.world.cosmos.inject(Fault("docs.bulk", **rng.choice(TROUBLE)))
-                    await asyncio.sleep(rng.uniform(0, 0.3))
-                    await consumer.kill()
-                    processes.world.cosmos.faults.clear()
-                else:
-                    await until(
-                        lambda: ledger.written() or looking.done(), within=60, what="the last versions"
-                    )
-                    await asyncio.sleep(LATEST / 2)  # the start of this consumer took the other half
-                    assert await consumer.stop() == 0, consumer.said()
-            await stores.free_leases()
-    assert not looking.done(), looking.exception()
-    looking.cancel()
-    assert not ledger.missing()
 
 
 async def test_what_was_written_around_one_event_that_waits_is_not_written_again_after_a_kill(processes):
@@ -407,62 +272,6 @@ def is_alive(pid):
         os.kill(pid, 0)
         return True
     return False
-
-
-# --- the SQL sink
-
-
-def sql_settings(processes):
-    database = processes.folder.parent / "sink.db"
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.execute(
-            "CREATE TABLE flights (id TEXT, version INTEGER)"
-        )  # no key: nothing hides a duplicate
-    return database, {
-        "CONSUMER_SINK": "sql",
-        "CONSUMER_SQL_URL": f"sqlite:///{database}",
-        "CONSUMER_SQL_TABLE": "flights",
-        "CONSUMER_SQL_COLUMNS": "id=$.id,version=$.version",
-    }
-
-
-def rows(database):
-    with contextlib.closing(sqlite3.connect(database, timeout=10)) as connection:
-        return [id_ for (id_,) in connection.execute("SELECT id FROM flights")]
-
-
-@pytest.mark.parametrize(
-    ("kills", "seed"),
-    [
-        pytest.param(1, 1),
-        *(
-            pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
-            for seed in range(2, 2 + KILLS // 20)
-        ),
-    ],
-)
-async def test_an_sql_consumer_killed_again_and_again_has_every_row_exactly_once(processes, kills, seed):
-    rng = random.Random(seed)
-    database, settings = sql_settings(processes)
-    sent = 0
-    async with Stores({**processes.settings, **settings}) as stores:
-        for _ in range(kills):
-            processes.send(2_000)
-            wanted = sent + rng.randint(1, 1_900)
-            sent += 2_000
-            async with processes.consumer(**settings) as consumer:
-                await until(lambda: len(rows(database)) >= wanted, what=consumer.said)  # noqa: B023 - used at once
-                await consumer.kill()
-            assert len(rows(database)) == len(set(rows(database)))
-            await stores.free_leases()
-        processes.send(100)  # the killed ones may have left nothing: who writes these has started
-        sent += 100
-        async with processes.consumer(**settings) as consumer:
-            await until(lambda: len(rows(database)) >= sent, what=consumer.said)
-            assert await consumer.stop() == 0, consumer.said()
-        assert await stores.marks() == {"0": sent // 2 - 1, "1": sent // 2 - 1}
-
-    assert sorted(rows(database)) == sorted(f"d{number}" for number in range(1, sent + 1))
 
 
 async def settled_state(ask):
