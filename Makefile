@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Images for containers switch off Python's cache of compiled modules. Here hundreds of processes import the same packages.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-spark test start lint torture soak lock bench dist sbom setup setup-demo clean help
+.PHONY: demo demo-spark test start lint docs reference torture soak lock bench dist sbom setup setup-demo clean help
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,12 @@ lint: setup  ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs:  ## Build the site of docs/ and check its links
+	@$(PYTHON) devstack/documentation/site.py $(REPOSITORY)
+
+reference: setup  ## Write the pages of docs/reference that come from the code
+	@$(BIN)/python -m devstack.documentation.reference
 
 bench: setup  ## Run the benchmarks
 	$(BIN)/python -m benchmarks
@@ -54,6 +60,7 @@ lock: setup  ## Resolve the dependencies anew and write the lock files, with a h
 	$(COMPILE) --universal --python-version 3.11 --group cli/pyproject.toml:functions --constraint requirements.lock -o requirements.txt
 	$(COMPILE) --universal --python-version 3.11 --group cli/pyproject.toml:process --constraint requirements.lock -o infra/consumer/requirements.txt
 	$(COMPILE) --universal --python-version 3.13 --no-deps --group worker -o requirements-worker.txt
+	$(COMPILE) --universal --python-version 3.11 --group docs -o requirements-docs.txt
 
 setup:  ## Install what development needs: Python and Node packages
 	@$(PYTHON) devstack/setup/environment.py dev
@@ -62,4 +69,4 @@ setup-demo:  ## Install what the local stack and the demo need
 	@$(PYTHON) devstack/setup/environment.py demo
 
 clean:  ## Remove everything the commands above made
-	rm -rf .venv .devstack demo-report spark-output dist devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .site .devstack demo-report spark-output dist devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

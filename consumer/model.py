@@ -1,5 +1,4 @@
-"""The values of the consumer. Times of events and checkpoints are epoch seconds (UTC); `now`, deadlines and
-delays inside the pipeline are seconds of a monotonic clock.
+"""The values of the consumer. Times of events and checkpoints are epoch seconds (UTC); `now`, deadlines and delays are monotonic.
 
 Structs that exist once per event are hidden from the garbage collector (`gc=False`). Tens of thousands of them wait at a
 time, the collector would walk them again and again, and nothing that they hold refers back to them.
@@ -174,6 +173,8 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Outcome(StrEnum):
+    """What became of the write of one record."""
+
     WRITTEN = "written"
     RETRY = "retry"  # throttled, transient or unknown: never settled
     REJECT = "reject"  # this record can never be written as it is

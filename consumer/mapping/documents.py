@@ -329,6 +329,7 @@ _decode_id = msgspec.json.Decoder(_Identified).decode
 
 
 def rejected(event: Event, rejection: Rejection) -> Record:
+    """The record of an event that can never be written: it becomes a dead letter."""
     return Record(event, f"{event.partition}~{event.sequence_number}", rejection=rejection)
 
 

@@ -15,6 +15,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from devstack.documentation import reference, site
 from devstack.local import local_settings
 from scaling.analysis.lint import lint
 from scaling.calls import budgets
@@ -458,3 +459,71 @@ def test_nobody_is_told_to_install_a_package_that_is_not_published_or_not_ours()
         wrong[name] += re.findall(r"(?<![-\w./])tidemark\\?\[", text)
 
     assert {name: words for name, words in wrong.items() if words} == {}
+
+
+def pages_of(navigation):
+    """The files in the navigation of the site, in order."""
+    for entry in navigation:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            (value,) = entry.values()
+            yield from pages_of([value] if isinstance(value, str) else value)
+
+
+def test_every_page_has_one_place_in_the_navigation_of_the_site():
+    navigation = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+
+    assert sorted(pages_of(navigation)) == sorted(pages)
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_a_page_that_comes_from_the_code_is_what_the_code_gives(name):
+    assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == reference.PAGES[name](), (
+        "make reference"
+    )
+
+
+REPOSITORY = "https://example.org/tidemark"
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [
+        ("[rules](adding-a-rule.md#the-contract)", "[rules](adding-a-rule.md#the-contract)"),
+        ("![load](images/autoscaling.svg)", "![load](images/autoscaling.svg)"),
+        ("[see](../README.md#see-it-work)", f"[see]({REPOSITORY}/blob/HEAD/README.md#see-it-work)"),
+        ("[a `[b]` c](../examples)", f"[a `[b]` c]({REPOSITORY}/tree/HEAD/examples)"),
+        ("[decisions](adr/)", f"[decisions]({REPOSITORY}/tree/HEAD/docs/adr)"),
+        ("[away](https://aka.ms/azd), [here](#top)", "[away](https://aka.ms/azd), [here](#top)"),
+        ("```\n[x](../nowhere)\n```\n[y](../tests)", f"```\n[x](../nowhere)\n```\n[y]({REPOSITORY}/tree/HEAD/tests)"),
+        ("<!-- ::: scaling.flip.Flip -->", "::: scaling.flip.Flip"),
+    ],
+)  # fmt: skip
+def test_a_page_becomes_one_of_the_site(text, prepared):
+    assert site.site_page(text, ROOT / "docs" / "page.md", REPOSITORY) == prepared
+
+
+def test_without_an_address_of_the_repository_links_to_it_are_plain_text():
+    assert site.site_page("see [this](../README.md)", ROOT / "docs" / "page.md", "") == "see this"
+
+
+@pytest.mark.parametrize("link", ["[x](../nowhere.md)", "[x](../../outside)", "![x](../README.md)"])
+def test_a_link_that_leads_nowhere_ends_the_build_of_the_site(link):
+    with pytest.raises(ValueError, match=r"page\.md: the link .* leads nowhere"):
+        site.site_page(link, ROOT / "docs" / "page.md", REPOSITORY)
+
+
+@pytest.mark.parametrize(
+    "tag", ['<script src="https://unpkg.com/x" async></script>', "<link href=//cdn.example/x.css>"]
+)
+def test_the_site_takes_nothing_from_other_hosts(tag, tmp_path):
+    (tmp_path / "index.html").write_text(f"<head>{tag}</head>")
+
+    if tag.startswith("<script"):
+        site.finish(tmp_path)
+        assert "unpkg" not in (tmp_path / "index.html").read_text()
+    else:
+        with pytest.raises(ValueError, match=r"index\.html loads"):
+            site.finish(tmp_path)
