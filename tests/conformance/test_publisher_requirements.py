@@ -5,6 +5,7 @@ table. The same tests on a service in memory and on the local Event Hubs, for th
 import asyncio
 
 import pytest
+from azure.eventhub._pyamqp.aio._sender_async import SenderLink
 
 from devstack.servers.faults import Fault
 from tests.support.publisher import (
@@ -34,6 +35,7 @@ from tidemark.publisher.errors import (
 )
 from tidemark.publisher.event_hubs.batch import published_sequence_number
 from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.sdk import single_frames
 from tidemark.publisher.event_hubs.sync_producer import SyncIdempotentProducer
 from tidemark.publisher.model import PartitionPublishingOptions, RetryPolicy
 
@@ -51,6 +53,29 @@ async def batch_of(producer, *bodies, partition="0"):
 
 async def last_number(producer, partition="0"):
     return (await producer.get_partition_publishing_properties(partition)).last_published_sequence_number
+
+
+async def accounts_after(world, monkeypatch, largest):
+    """How many sets went the SDK's own way, and the accounts of link and session after sets of several sizes, one sent twice."""
+    monkeypatch.setattr(single_frames, "LARGEST", largest)
+    own, send_transfer = [], SenderLink.send_transfer
+
+    def counting(*args, **kwargs):
+        own.append(kwargs.get("send_async", False))  # which that of a token has not
+        return send_transfer(*args, **kwargs)
+
+    monkeypatch.setattr(SenderLink, "send_transfer", counting)
+    producer = world.producer()
+    for number, size in enumerate((1, 20_000, 5, 200_000, 7)):
+        if number == 2:
+            world.fault("error", condition="com.microsoft:server-busy")
+        await producer.send_events(events("x" * size), partition_id="0")
+    link = producer._partitions["0"]._link._sender._link
+    session = link._session
+    return sum(own), (
+        *(link.delivery_count, link.current_link_credit, link._pending_deliveries),
+        *(session.next_outgoing_id, session.remote_incoming_window, session.outgoing_window),
+    )
 
 
 async def cancelled(task):
@@ -740,6 +765,13 @@ class TestOnTheWire(PublisherContract, CancellationContract):
 
         assert batch.starting_published_sequence_number == 1
         assert world.numbers() == [1, 2]
+
+    async def test_after_sets_in_one_frame_the_sdk_counts_as_after_its_own(self, world, monkeypatch):
+        calls, accounts = await accounts_after(world, monkeypatch, single_frames.LARGEST)
+        own_calls, own_accounts = await accounts_after(world, monkeypatch, -1)
+
+        assert (calls, own_calls) == (1, 6)
+        assert accounts == own_accounts
 
 
 @pytest.mark.wire

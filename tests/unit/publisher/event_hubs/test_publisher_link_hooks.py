@@ -7,7 +7,7 @@ import inspect
 import pytest
 from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_payload
-from azure.eventhub._pyamqp._encode import encode_payload
+from azure.eventhub._pyamqp._encode import encode_frame, encode_payload
 from azure.eventhub._pyamqp.aio import SendClientAsync
 from azure.eventhub._pyamqp.aio._link_async import Link as SdkLinkAsync
 from azure.eventhub._pyamqp.aio._sender_async import PendingDelivery, SenderLink
@@ -16,6 +16,7 @@ from azure.eventhub._pyamqp.aio._transport_async import AsyncTransportMixin
 from azure.eventhub._pyamqp.constants import LinkDeliverySettleReason as Settled
 from azure.eventhub._pyamqp.error import AMQPLinkError, ErrorCondition
 from azure.eventhub._pyamqp.message import BatchMessage
+from azure.eventhub._pyamqp.performatives import TransferFrame
 from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 from tidemark.publisher.errors import UnsupportedPublishingError
 from tidemark.publisher.event_hubs.core.steps import FailureKind
 from tidemark.publisher.event_hubs.ports.links import LinkError
-from tidemark.publisher.event_hubs.sdk import link_hooks
+from tidemark.publisher.event_hubs.sdk import link_hooks, single_frames
 from tidemark.publisher.event_hubs.sdk.event_encoding import (
     EPOCH,
     NUMBER,
@@ -349,3 +350,42 @@ def test_the_events_of_a_set_are_numbered_across_the_highest_number():
 
 def test_a_batch_has_the_format_of_batches():
     assert BatchMessage(data=[b""])._code == 0x80013700
+
+
+# --- sets in one frame
+
+
+NUMBERS = st.sampled_from([0, 1, 255, 256, 2**31, 2**32 - 1])
+
+
+@settings(max_examples=60)
+@given(
+    channel=st.integers(0, 2**16 - 1),
+    handle=NUMBERS,
+    delivery_id=NUMBERS,
+    tag=NUMBERS,
+    events=st.lists(st.sampled_from([0, 1, 255, 256, 9_000]).map(bytes), min_size=1, max_size=3),
+)
+def test_a_set_in_one_frame_is_written_byte_by_byte_as_the_sdk_does(
+    channel, handle, delivery_id, tag, events
+):
+    payload = bytearray()
+    encode_payload(payload, BatchMessage(data=events))
+    names = ("rcv_settle_mode", "state", "resume", "aborted", "batchable")
+    header, performative = encode_frame(
+        TransferFrame(
+            **dict.fromkeys(names),
+            handle=handle,
+            delivery_id=delivery_id,
+            delivery_tag=tag.to_bytes(4, "big"),
+            message_format=BatchMessage._code,
+            settled=False,
+            more=False,
+            payload=payload,
+        )
+    )
+
+    frame = single_frames.transfer_frame(channel, handle, delivery_id, tag, events)
+
+    assert frame == header + channel.to_bytes(2, "big") + performative
+    assert len(frame) <= sum(len(event) + 8 for event in events) + single_frames._ROOM

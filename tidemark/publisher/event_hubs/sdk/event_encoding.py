@@ -79,11 +79,12 @@ def _is_blank(section: amqp.AmqpMessageHeader | amqp.AmqpMessageProperties | Non
 def _rest(message: Message) -> bytes:
     """The encoded sections after the message annotations. If there is only data, this function encodes it, which is faster."""
     if not any((message[1], *message[3:5], *message[6:])):
-        return b"".join([_data_section(body) for body in cast(list[bytes], message.data or [])])
+        return b"".join([data_section(body) for body in cast(list[bytes], message.data or [])])
     return _encoded(message)
 
 
-def _data_section(body: bytes) -> bytes:
+def data_section(body: bytes) -> bytes:
+    """The body as AMQP, which adds up to 8 bytes."""
     size = len(body)
     return (_SHORT_DATA + bytes((size,)) if size < 256 else _DATA + _LENGTH.pack(size)) + body
 
