@@ -35,6 +35,9 @@ STEPS = """
 """
 """Numbers that are not there between two events of a bucket."""
 
+KINDS = ("documents", "dead_letters", "parked")
+"""Where an event that is settled may be."""
+
 _CHUNK_ROWS = 1 << 16
 _SKEW = 1000  # milliseconds: capture files have whole seconds
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -166,9 +169,9 @@ def count_settled(
     timed: bool,
     checked: Mapping[str, Sequence[tuple[int, int]]],
 ) -> pa.Table:
-    """The rows of a bucket's events, by `schema`, with the `documents` and `dead_letters` of each among the `known`, which are CHUNKS
-    with `kind`. `timed`: a document is of an event only where both times agree. A dead letter never is where they do not: a hub
-    that was deleted and made anew has the numbers again. `checked`: by partition, ranges of numbers from first to
+    """The rows of a bucket's events, by `schema`, with the `documents`, `dead_letters` and `parked` of each among the `known`, which
+    are CHUNKS with `kind`. `timed`: a document is of an event only where both times agree. What the consumer keeps never is where
+    they do not: a hub that was deleted and made anew has the numbers again. `checked`: by partition, ranges of numbers from first to
     last, in order, that do not overlap; it is a column, too.
     """
     if not events.num_rows:
@@ -177,7 +180,7 @@ def count_settled(
     number, columns = _longs(rows, "sequence_number"), {name: rows[name] for name in rows.column_names}
     place_of = np.full(number[-1] - number[0] + 1, -1)  # no more than a bucket: looked up, not searched for
     place_of[number - number[0]] = np.arange(len(number))
-    for kind in ("documents", "dead_letters"):
+    for kind in KINDS:
         own = known.filter(pc.equal(known["kind"], kind))
         count = np.zeros(len(number), np.int64)
         if own.num_rows:
@@ -186,8 +189,9 @@ def count_settled(
             within = (where >= number[0]) & (where <= number[-1])
             place = place_of[np.where(within, where - number[0], 0)]
             hit = within & (place >= 0)
-            if timed or kind == "dead_letters":
-                hit &= _same_time(_micros(rows)[place], _micros(found), unknown=kind == "dead_letters")
+            is_kept = kind != "documents"
+            if timed or is_kept:
+                hit &= _same_time(_micros(rows)[place], _micros(found), unknown=is_kept)
             count = np.bincount(place[hit], minlength=len(number))
         columns[kind] = pa.array(count, pa.int64())
     columns["partition"] = pa.repeat(events["partition"][0], len(number))

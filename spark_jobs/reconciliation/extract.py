@@ -2,7 +2,7 @@
 
 1. checkpoints: what they call settled was settled before anything else is read;
 2. events of the hub;
-3. dead letters: one that is replayed meanwhile was a letter when it was read here,
+3. parked events and then dead letters: what is written or replayed meanwhile was among them when it was read here,
 4. and documents last: by then it may be a document, too, which is looked at with that in mind.
 
 Each side is written before the next is read, so the judgement is made of what was seen. Dead letters and documents are tables of
@@ -122,8 +122,8 @@ def extract(
     with watch(spark, "reading the dead letters"):
         # Letters of other partitions are of no event that is looked at.
         partitions = [row["partition"] for row in ends]
-        dead_letters = read_dead_letters(spark, needed, partitions).select(*DEAD_LETTERS.fieldNames())
-        results.write("dead-letters", dead_letters)
+        dead_letters = read_dead_letters(spark, needed, partitions, parked=True)
+        results.write("dead-letters", dead_letters.select(*DEAD_LETTERS.fieldNames()))
         dead_letters = results.table("dead-letters")
     with watch(spark, "reading the documents"):
         if begin is not None:

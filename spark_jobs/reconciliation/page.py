@@ -16,7 +16,7 @@ from consumer.model import Checkpoint
 from spark_jobs.reconciliation.schemas import UNSETTLED, Identity, Status
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report, number
-from tidemark.foundation.wording import duration_text
+from tidemark.foundation.wording import count_text, duration_text
 
 ROWS_SHOWN = 200
 """Rows of a table in the page; the Parquet tables have all."""
@@ -27,6 +27,7 @@ _HOUR = timedelta(hours=1)
 _MEANING = {
     Status.WRITTEN: "a document is of this event",
     Status.DEAD_LETTERED: "kept as a dead letter",
+    Status.PARKED: "parked: the consumer tries it again later",
     Status.SUPERSEDED: "its document was written again by a later event of the same id",
     Status.PENDING: "not due: beyond the checkpoint, or within the grace",
     Status.OVERDUE: "beyond the checkpoint for longer than the grace",
@@ -122,12 +123,13 @@ def yet_to_come(newest: datetime | None, *, now: datetime, until: datetime | Non
 
 
 def _facts(findings: Findings) -> dict[str, str]:
-    pending = findings.counts.get(Status.PENDING, 0)
+    pending, parked = (findings.counts.get(status, 0) for status in (Status.PENDING, Status.PARKED))
     return {
         "check": "failed" if findings.failed else "passed",
         "events": number(findings.events_total),
-        "settled": number(findings.events_total - findings.unsettled_total - pending),
+        "settled": number(findings.events_total - findings.unsettled_total - pending - parked),
         "pending": number(pending),
+        **({"parked": number(parked)} if parked else {}),
         "not settled": number(findings.unsettled_total),
         "settled twice": number(findings.duplicates_total),
         "numbers missing": number(findings.missing),
@@ -145,7 +147,13 @@ def _verdict(findings: Findings) -> str:
     if findings.missing:
         parts.append(f"{number(findings.missing)} sequence numbers are nowhere")
     if not parts:
-        return "Every event that is due is in Cosmos DB or kept as a dead letter."
+        parked = findings.counts.get(Status.PARKED, 0)
+        rest = (
+            f", but for {count_text(parked, 'parked event')}, which the consumer tries again"
+            if parked
+            else ""
+        )
+        return f"Every event that is due is in Cosmos DB or kept as a dead letter{rest}."
     said = "; ".join(parts)
     return f"{said[0].upper()}{said[1:]}."
 

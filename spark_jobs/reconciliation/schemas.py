@@ -24,6 +24,8 @@ class Status(StrEnum):
     WRITTEN = "written"
     """A document is of this very event."""
     DEAD_LETTERED = "dead_lettered"
+    PARKED = "parked"
+    """Rejected for a reason that passes: the consumer keeps it, and tries it again."""
     SUPERSEDED = "superseded"
     """Its document was written again since, by a later event with the same id: the last writer wins."""
     PENDING = "pending"
@@ -75,9 +77,9 @@ least number whose events were enqueued at several times, from `twice_at` on.
 """
 
 DEAD_LETTERS = row_schema(
-    "partition text, sequence_number long, enqueued_at time, reason text, failed_at time"
+    "partition text, sequence_number long, enqueued_at time, reason text, failed_at time, parked flag"
 )
-"""Dead letters. `enqueued_at` is that of the event."""
+"""Dead letters, and events that are `parked`. `enqueued_at` is that of the event."""
 
 JUDGED = row_schema("""
     partition text, sequence_number long, enqueued_at time, status text, copies long,

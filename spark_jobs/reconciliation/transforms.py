@@ -45,7 +45,7 @@ _TASKS = 200
 
 _PACKED = ("partition", "bucket", "rows")
 _COUNTED = StructType(
-    [*EVENT_KEYS, *row_schema("copies long, documents long, dead_letters long, checked flag")]
+    [*EVENT_KEYS, *row_schema("copies long, documents long, dead_letters long, parked long, checked flag")]
 )
 _INSIDE = StructType([field for field in GAPS if field.name != "open"])
 _HOLES = [name for name in _INSIDE.fieldNames() if name != "settled"]
@@ -99,11 +99,13 @@ def packed_positions(documents: DataFrame) -> DataFrame:
 
 
 def positions(documents: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """The CHUNKS of documents and those of DEAD_LETTERS, by `kind`: documents or dead_letters."""
-    other = dead_letters.select(*EVENT, "enqueued_at").mapInArrow(packing(), row_schema(buckets.CHUNKS))
-    return documents.withColumn("kind", F.lit("documents")).unionByName(
-        other.withColumn("kind", F.lit("dead_letters"))
-    )
+    """The CHUNKS of documents and those of DEAD_LETTERS, by `kind`, one of `buckets.KINDS`."""
+    frames = [documents]
+    for own in (~F.col("parked"), F.col("parked")):
+        kept = dead_letters.where(own).select(*EVENT, "enqueued_at")
+        frames.append(kept.mapInArrow(packing(), row_schema(buckets.CHUNKS)))
+    named = (frame.withColumn("kind", F.lit(kind)) for kind, frame in zip(buckets.KINDS, frames, strict=True))
+    return reduce(DataFrame.unionByName, named)
 
 
 def judged(
@@ -262,6 +264,7 @@ def _status(identity: Identity, due: Due) -> Column:
     has_keeper = F.col("keeper_at").isNotNull()
     status = F.when((F.col("documents") > 0) | _kept(identity), Status.WRITTEN.value)
     status = status.when(F.col("dead_letters") > 0, Status.DEAD_LETTERED.value)
+    status = status.when(F.col("parked") > 0, Status.PARKED.value)
     status = status.when(has_keeper & _later(), Status.SUPERSEDED.value)
     if due.by_checkpoint and due.grace is not None:
         status = status.when(unchecked & old, Status.OVERDUE.value)
@@ -279,7 +282,12 @@ def _kept(identity: Identity) -> Column:
     # Of all events with this id the last: the document must be its.
     # Name by name: Spark 3.5 compares no structs whose fields have other names.
     last = reduce(and_, (F.col(name) == F.col(f"last_of_id.{name}") for name in _ORDER))
-    return F.col("keeper_at").isNotNull() & _written_since() & last & (F.col("dead_letters") == 0)
+    return (
+        F.col("keeper_at").isNotNull()
+        & _written_since()
+        & last
+        & (F.col("dead_letters") + F.col("parked") == 0)
+    )
 
 
 def _later() -> Column:

@@ -5,6 +5,7 @@
 `secretSettings` is a JSON object of the consumer's app settings (docs/settings.md); `CONSUMER_DEAD_LETTERS` says whether
 the letters are in blob storage, Cosmos DB or SQL. The consumer's own stores read them. With the option `partitions`,
 ids by comma, each Event Hubs partition is a Spark partition, and letters of others are not read; else there is one.
+With the option `parked`, "true", the events that the consumer parked come first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from pyspark.sql.types import StructType
 
 from consumer.config import read_config
 from consumer.model import DeadLetter
+from consumer.ports import DeadLetterStore
 from consumer.running.assembly import Parts
+from consumer.running.writing.parking import SUFFIX
 from spark_jobs.platform.data_source import Source, stepped
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
@@ -30,9 +33,11 @@ from tidemark.analysis.errors import job_errors
 
 DEAD_LETTERS = row_schema("""
     hub text, consumer_group text, partition text, sequence_number long, offset text,
-    enqueued_at time, reason text, detail text, attempts int, failed_at time, size long
+    enqueued_at time, reason text, detail text, attempts int, failed_at time, size long, parked flag
 """)
-"""One row per letter; `size` is of the body, in bytes. (`hub`, `partition`, `sequence_number`) identify the event."""
+"""One row per letter; `size` is of the body, in bytes. (`hub`, `partition`, `sequence_number`) identify the event. `parked` are
+events that the consumer tries again later; of these `reason` is why they could not be written so far.
+"""
 
 _AT_ONCE = 1000  # letters in a batch handed to Spark
 _SCHEMA = arrow_schema(DEAD_LETTERS)
@@ -55,6 +60,7 @@ class DeadLetterReader(DataSourceReader):
         self._settings = settings_in("dead_letters", lowered)
         with job_errors():
             self._config = read_config(self._settings)
+        self._with_parked = lowered.get("parked", "") == "true"
         self._wanted = [part.strip() for part in lowered.get("partitions", "").split(",") if part.strip()]
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -67,7 +73,16 @@ class DeadLetterReader(DataSourceReader):
                 yield pa.RecordBatch.from_pylist(list(map(_row, chunk)), schema=_SCHEMA)
 
     async def _chunks(self, partition: str | None) -> AsyncGenerator[list[DeadLetter]]:
-        store = Parts(self._config, self._settings).dead_letters()
+        parts = Parts(self._config, self._settings)
+        # Parked ones first: an event whose time is up meanwhile becomes a dead letter, and is read then.
+        for store in (parts.parked, parts.dead_letters) if self._with_parked else (parts.dead_letters,):
+            async for chunk in self._chunks_of(store(), partition):
+                yield chunk
+
+    async def _chunks_of(
+        self, store: DeadLetterStore, partition: str | None
+    ) -> AsyncGenerator[list[DeadLetter]]:
+        """Closes the store."""
         try:
             await store.open()
             chunk: list[DeadLetter] = []
@@ -85,11 +100,15 @@ class DeadLetterReader(DataSourceReader):
 
 
 def read_dead_letters(
-    spark: SparkSession, settings: Mapping[str, str], partitions: Sequence[str] = ()
+    spark: SparkSession, settings: Mapping[str, str], partitions: Sequence[str] = (), *, parked: bool = False
 ) -> DataFrame:
-    """DEAD_LETTERS of the consumer that the settings describe."""
+    """DEAD_LETTERS of the consumer that the settings describe; what is `parked` too, where asked for."""
     spark.dataSource.register(DeadLetterSource)
-    options = {SETTINGS: msgspec.json.encode(dict(settings)).decode(), "partitions": ",".join(partitions)}
+    options = {
+        SETTINGS: msgspec.json.encode(dict(settings)).decode(),
+        "partitions": ",".join(partitions),
+        "parked": str(parked).lower(),
+    }
     return spark.read.format("dead_letters").options(**options).load().select(*DEAD_LETTERS.fieldNames())
 
 
@@ -107,4 +126,5 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
         "attempts": letter.attempts,
         "failed_at": datetime.fromtimestamp(letter.failed_at, UTC),
         "size": len(event.body),
+        "parked": letter.consumer_group.endswith(SUFFIX),
     }

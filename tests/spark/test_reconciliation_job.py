@@ -91,33 +91,29 @@ class Place:
                     json.loads(self.mapper.prepare(Write(self.event(partition, n))).payload)
                 )
 
-    def settle(self, settled, dead_letters=()):
-        """Stores checkpoints, by partition, and dead letters."""
+    def settle(self, settled, dead_letters=(), parked=()):
+        """Stores checkpoints, by partition, dead letters, and parked events."""
 
         async def work():
             parts = Parts(self.config, self.settings)
-            store, checkpoints = parts.dead_letters(), parts.checkpoints()
+            store, later, checkpoints = parts.dead_letters(), parts.parked(), parts.checkpoints()
             deadline = asyncio.get_running_loop().time() + 60
+            why = Rejection("json", "ends early")
             try:
-                await store.open()
-                await store.put(
-                    [
-                        DeadLetter(
-                            HUB,
-                            "$Default",
-                            self.event(*letter),
-                            Rejection("json", "ends early"),
-                            1,
-                            time.time(),
-                        )
-                        for letter in dead_letters
-                    ],
-                    deadline=deadline,
-                )
+                for kept, group, events in (
+                    (store, "$Default", dead_letters),
+                    (later, "$Default~parked", parked),
+                ):
+                    await kept.open()
+                    letters = [
+                        DeadLetter(HUB, group, self.event(*place), why, 1, time.time()) for place in events
+                    ]
+                    await kept.put(letters, deadline=deadline)
                 for partition, number in settled.items():
                     await checkpoints.put(Checkpoint(partition, number, str(number)), deadline=deadline)
             finally:
                 await store.aclose()
+                await later.aclose()
                 await checkpoints.aclose()
 
         asyncio.run(work())
@@ -148,14 +144,14 @@ class Killed(BaseException):
 
 
 def test_a_loss_fails_the_check_and_a_repair_lets_it_pass(spark, place, capsys, monkeypatch, set_zone):
-    """Two lost, one unreadable and kept, one written twice over, the last five of a partition not consumed yet.
+    """Two lost, one unreadable and kept, one parked, one written twice over, the last five of a partition not consumed yet.
 
     A run that was killed once the events were read changes nothing.
     """
     every = [body for body in place.bodies if body != ("0", 5)]
     place.capture_files()
-    place.write(each for each in every if each not in {("0", 7), ("1", 3)} and each[1] < 15)
-    place.settle({"0": 14, "1": 14}, dead_letters=[("0", 5), ("1", 2)])
+    place.write(each for each in every if each not in {("0", 7), ("1", 3), ("0", 8)} and each[1] < 15)
+    place.settle({"0": 14, "1": 14}, dead_letters=[("0", 5), ("1", 2)], parked=[("0", 8), ("1", 4)])
     set_zone(EAST)
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(extract, "read_dead_letters", raising(Killed))
@@ -166,8 +162,9 @@ def test_a_loss_fails_the_check_and_a_repair_lets_it_pass(spark, place, capsys, 
     findings, _ = run(place.job("first"), spark)
 
     assert findings.counts == {
-        Status.WRITTEN: 27,
+        Status.WRITTEN: 26,
         Status.DEAD_LETTERED: 1,
+        Status.PARKED: 1,
         Status.LOST: 2,
         Status.PENDING: 10,
     }
@@ -180,15 +177,17 @@ def test_a_loss_fails_the_check_and_a_repair_lets_it_pass(spark, place, capsys, 
     assert findings.failed
     assert not (place.folder / "first" / ".work").exists()
     dead_letters = read(place.folder / "first", "dead-letters").to_pylist()
-    assert {(row["partition"], row["sequence_number"], row["reason"]) for row in dead_letters} == {
-        ("0", 5, "json"),
-        ("1", 2, "json"),
+    assert {(row["partition"], row["sequence_number"], row["parked"]) for row in dead_letters} == {
+        ("0", 5, False),
+        ("1", 2, False),
+        ("0", 8, True),
+        ("1", 4, True),
     }
     documents = read(place.folder / "first", "documents").to_pylist()
     assert {(row["id"], row["partition"], row["sequence_number"]) for row in documents} == {
         (f"f{partition}-{n}", partition, n)
         for partition, n in every
-        if n < 15 and (partition, n) not in {("0", 7), ("1", 3)}
+        if n < 15 and (partition, n) not in {("0", 7), ("1", 3), ("0", 8)}
     }
     written = tables(place.folder / "first")
     assert [row[:2] for row in written["unsettled"]] == [("0", 7), ("1", 3)]

@@ -83,7 +83,7 @@ class World:
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
             before = timedelta(days=30 * (number % 3 == 1))  # of a hub of the same name that was deleted
-            self.dead_letters.append((partition, number, at - before, "json", at))
+            self.dead_letters.append((partition, number, at - before, "json", at, number % 4 == 0))
         if row[4] is not None and rng.random() < 0.6:
             self._document(partition, number, at, row)
 
@@ -118,13 +118,14 @@ class World:
         found = {}
         copies = Counter((row[0], row[1]) for row in self.events)
         times = {row[:2]: row[2] for row in self.events}
-        dead_letters = Counter(row[:2] for row in self.dead_letters if row[2] == times[row[:2]])
+        own = [row for row in self.dead_letters if row[2] == times[row[:2]]]
+        dead_letters, parked = (Counter(row[:2] for row in own if row[-1] is kind) for kind in (False, True))
         for row in dict.fromkeys(self.events):
             event = row[:2]
             keepers = [document for document in self.documents if document[:2] == (row[4], row[5])]
             keeper = keepers[0] if keepers and self.identity is not Identity.POSITION else None
             documents = self._documents_of(row)
-            status = self._status(row, documents, dead_letters[event], keeper)
+            status = self._status(row, documents, dead_letters[event], parked[event], keeper)
             found[event] = (str(status), copies[event], documents, dead_letters[event])
         return found
 
@@ -136,13 +137,15 @@ class World:
             same = [each for each in same if abs((each[5] - row[2]).total_seconds()) <= 1]
         return len(same)
 
-    def _status(self, row, documents, dead_letters, keeper):
+    def _status(self, row, documents, dead_letters, parked, keeper):
         partition, number, at = row[:3]
         fresh = keeper is not None and keeper[2].timestamp() + SKEW >= int(at.timestamp())
         if documents or (self.identity is Identity.META and keeper is not None and keeper[3:5] == row[:2]):
             return Status.WRITTEN
         if dead_letters:
             return Status.DEAD_LETTERED
+        if parked:
+            return Status.PARKED
         if self.identity is Identity.BODY and fresh and self._is_last(row):
             return Status.WRITTEN
         if keeper is not None and (keeper[4] > number if keeper[3] == partition else fresh):
@@ -271,7 +274,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
     rows = [("0", 2 * number, T0, "f", None, None, None) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0)], DEAD_LETTERS)
+    dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0, False)], DEAD_LETTERS)
     nothing = packed_positions(spark.createDataFrame([], DOCUMENT_KEYS))
     missing = gaps(holes(events, []), positions(nothing, dead_letters)).persist()
     missing.explain()
@@ -287,7 +290,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 def test_what_the_checkpoint_settled_beyond_its_mark_is_not_missing_when_retention_took_it(spark):
     rows = [(partition, number, T0, "f", None, None, None) for partition in "012" for number in (500, 501)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0)], DEAD_LETTERS)
+    dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0, False)], DEAD_LETTERS)
     checkpoints = {
         "0": Checkpoint("0", 100, "", ((102, 499),)),
         "1": Checkpoint("1", 490, "", ((493, 494), (498, 700))),

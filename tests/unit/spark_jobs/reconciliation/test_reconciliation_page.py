@@ -90,6 +90,13 @@ def test_a_passed_check_says_so_and_shows_no_findings():
     assert "Not settled though due" not in page
 
 
+def test_what_is_parked_passes_and_is_named():
+    page = build(findings(counts={Status.WRITTEN: 90, Status.PARKED: 10})).html()
+
+    assert "kept as a dead letter, but for 10 parked events, which the consumer tries again." in page
+    assert "<dd>90</dd>" in page
+
+
 def test_a_failed_check_names_the_events_where_they_are_and_how_many_more_there_are():
     found = a_bad_day()
     page = build(found).html()
