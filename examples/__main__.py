@@ -1,15 +1,19 @@
-"""`python -m examples NAME`: runs a scenario on a local stack of its own, and prints what came of it. Without a name: which there are."""
+"""`python -m examples NAME...`: runs scenarios on a local stack of their own, and prints what came of them; `all` runs each. Without a
+name: which there are. Exit status 1 where something is not as it must be.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 import sys
 import tempfile
+import time
+import traceback
 from pathlib import Path
 
 from devstack.stack.supervisor import Stack
+from examples.stage import Stage
 
 HERE = Path(__file__).parent
 
@@ -18,34 +22,32 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in HERE.glob("*/scene.py"))
 
 
-async def run(name: str, output: Path) -> None:
-    scene = importlib.import_module(f"examples.{name}.scene")
+async def run(chosen: list[str]) -> bool:
+    """Whether all of them are as they must be."""
+    passed = True
     async with Stack() as stack:
-        settings = {**os.environ, **scene.prepare(stack), **stack.settings()}
-        settings |= {"CONSUMER_FILE": str(HERE / name / "consumer.toml"), "PYTHONPATH": str(HERE.parent)}
-        os.environ.update({key: value for key, value in settings.items() if key.startswith("IDENTITY_")})
-        await asyncio.to_thread(scene.publish, settings)
-        for words in (
-            ("lint", settings["CONSUMER_FILE"]),
-            ("consume", "--until", "latest"),
-            ("dead-letters", "list"),
-        ):
-            print(f"$ tidemark {' '.join(words)}", flush=True)
-            command = [sys.executable, "-m", "tidemark", *words]
-            process = await asyncio.create_subprocess_exec(*command, cwd=output.parent, env=settings)
-            if await process.wait():
-                raise SystemExit(f"it ended with status {process.returncode}")
-        for line in await asyncio.to_thread(scene.show, settings, output):
-            print(line)
+        for name in chosen:
+            if len(chosen) > 1:
+                print(f"== {name}", flush=True)
+            began = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    scene = importlib.import_module(f"examples.{name}.scene")
+                    for line in await scene.play(Stage(name, stack, Path(folder))):
+                        print(line)
+                    print(f"as it must be, after {time.monotonic() - began:.0f} s", flush=True)
+                except (Exception, SystemExit):
+                    passed = False
+                    traceback.print_exc()
+                    print(f"{name} is not as it must be", flush=True)
+    return passed
 
 
 def main() -> None:
-    if sys.argv[1:2] not in ([name] for name in names()):
-        raise SystemExit(f"name one of: {', '.join(names())}")
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "output")
-        output.mkdir()
-        asyncio.run(run(sys.argv[1], output))
+    chosen = names() if sys.argv[1:] == ["all"] else sys.argv[1:]
+    if not chosen or not set(chosen) <= set(names()):
+        raise SystemExit(f"name one of: {', '.join(names())}; or all")
+    raise SystemExit(0 if asyncio.run(run(chosen)) else 1)
 
 
 if __name__ == "__main__":

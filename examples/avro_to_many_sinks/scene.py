@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +18,7 @@ from azure.identity import ManagedIdentityCredential
 from azure.schemaregistry import SchemaRegistryClient
 from deltalake import DeltaTable
 
-from devstack.stack.supervisor import Stack
+from examples.stage import Stage
 
 ORDERS, CANCELLED, LARGE = 2_000, 300, 1_000
 
@@ -32,12 +34,19 @@ SCHEMA = {
 }
 
 
-def prepare(stack: Stack) -> dict[str, str]:
-    """The hub and the containers, and what the settings need besides those of the local stack."""
+async def play(stage: Stage) -> list[str]:
+    stack = stage.stack
     stack.event_hubs.ensure_hub("orders", 4, consumer_groups=["tidemark"])
     for name in ("orders", "large-orders"):
         stack.cosmos.create_container("shop", name, "/id", default_ttl=-1, throughput=20_000)
-    return {"CUSTOMER_KEY": "only-an-example-of-a-key"}
+    file = str(stage.here / "consumer.toml")
+    stage.settings |= {"CONSUMER_FILE": file, "CUSTOMER_KEY": "only-an-example-of-a-key"}
+    os.environ |= {key: value for key, value in stage.settings.items() if key.startswith("IDENTITY_")}
+    await asyncio.to_thread(publish, stage.settings)
+    await stage.tidemark("lint", file)
+    await stage.tidemark("consume", "--until", "latest")
+    await stage.tidemark("dead-letters", "list")
+    return await asyncio.to_thread(show, stage.settings, stage.folder / "output")
 
 
 def publish(settings: Mapping[str, str]) -> None:

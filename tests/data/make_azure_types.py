@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.infra.azure_types import TABLE
-from tests.support.infra.templates import TEMPLATES
+from tests.support.infra.templates import EXAMPLES, TEMPLATES
 
 REQUIRED, READ_ONLY = 1, 2
 PLAIN = {"StringType": "string", "IntegerType": "int", "BooleanType": "bool", "AnyType": "any"}
@@ -105,8 +105,9 @@ class Table:
 
 
 def used() -> list[str]:
-    """Type and version of every resource in infra/, those that are there already too."""
-    resources = (each for template in TEMPLATES.values() for each in template.resources.values())
+    """Type and version of every resource in infra/ and of the examples, those that are there already too."""
+    templates = (*TEMPLATES.values(), *EXAMPLES.values())
+    resources = (each for template in templates for each in template.resources.values())
     return sorted({f"{each.type}@{each.api_version}" for each in resources})
 
 

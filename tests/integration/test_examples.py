@@ -1,4 +1,4 @@
-"""Each example is run as its README says, and compares what it shows with what must be."""
+"""Each example is run as its README says, compares what is there with what must be, and prints what the README shows."""
 
 import subprocess
 import sys
@@ -6,14 +6,26 @@ import sys
 import pytest
 
 from examples.__main__ import HERE, names
+from tests.support.transcripts import differs, steps
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def ran():
+    """All of them on one stack, which takes longer to start than most of them take: what each printed, and what went wrong."""
+    command = [sys.executable, "-m", "examples", "all"]
+    found = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
+    sections = [part.partition("\n") for part in ("\n" + found.stdout).split("\n== ")[1:]]
+    return {name: text for name, _, text in sections}, found
 
 
 @pytest.mark.parametrize("name", names())
-def test_the_example_shows_what_it_says(name):
-    command = [sys.executable, "-m", "examples", name]
-    ran = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
+def test_the_example_ends_as_it_must_and_prints_what_its_page_shows(ran, name):
+    printed, found = ran
+    (step,) = steps((HERE / name / "README.md").read_text())
 
-    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert "\nas it must be, after" in "\n" + printed[name], printed[name] + found.stderr[-3000:]
+    assert step.command == f".venv/bin/python -m examples {name}"
+    assert differs(step.shown, printed[name]) == ""
     assert f"[{name}](" in (HERE / "README.md").read_text()

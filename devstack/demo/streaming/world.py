@@ -76,7 +76,8 @@ class Written:
 class Blobs:
     """What the consumers keep in Blob Storage: dead letters, and who has which partition."""
 
-    def __init__(self, connection_string: str) -> None:
+    def __init__(self, connection_string: str, letters: str = LETTERS) -> None:
+        self._letters = letters
         self._service = BlobServiceClient.from_connection_string(connection_string)
 
     async def aclose(self) -> None:
@@ -85,14 +86,14 @@ class Blobs:
     async def letters(self) -> dict[Position, str]:
         """The names of the dead letters, by position."""
         found = {}
-        async for blob in self._list(LETTERS):
+        async for blob in self._list(self._letters):
             folder, _, number = blob.name.removesuffix(".json").rpartition("/")
             found[folder.rpartition("/")[2], int(number)] = blob.name
         return found
 
     async def letter(self, name: str) -> dict[str, Any]:
         """One dead letter as stored."""
-        stream = await self._service.get_blob_client(LETTERS, name).download_blob()
+        stream = await self._service.get_blob_client(self._letters, name).download_blob()
         document: dict[str, Any] = msgspec.json.decode(await stream.readall())
         return document
 

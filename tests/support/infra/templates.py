@@ -16,6 +16,9 @@ INFRA = ROOT / "infra"
 FILES = sorted(INFRA.rglob("*.bicep"))
 TEXTS = {path.relative_to(INFRA).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
 TEMPLATES = {name: read(text) for name, text in TEXTS.items()}
+EXAMPLES = {
+    path: read(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "examples").rglob("*.bicep"))
+}
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 DEPLOYING = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
 PARAMETERS: dict[str, dict[str, Any]] = json.loads(

@@ -1,0 +1,60 @@
+"""Transcripts of pages: fences of `console` with commands and what they print, compared with what was printed by form.
+
+A line `$ command` begins a command, which goes on behind a backslash; the lines after it are its output. A line `...` stands for any lines,
+`...` in a line for any text, and a number for any number. Blanks and the lines of tables count as one, however many they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = r"\d+(?:[.,:]\d+)*"
+ANY_LINES = "..."
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command with the output that the page shows, or a file that it wants written."""
+
+    command: str = ""
+    shown: tuple[str, ...] = ()
+    file: str = ""
+    text: str = ""
+
+
+def steps(page: str) -> Iterator[Step]:
+    """In the order of the page."""
+    for language, words, body in FENCE.findall(page):
+        if title := re.search(r'title="([^"]+)"', words):
+            yield Step(file=title[1], text=body)
+        elif language == "console":
+            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+                command, _, output = re.sub(r"\\\n", "", part).partition("\n")
+                yield Step(command, tuple(output.splitlines()))
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"([━─═])\1+", r"\1", " ".join(line.split()))
+
+
+def _pattern(line: str) -> str:
+    if line.strip() == ANY_LINES:
+        return r"(?:[^\n]*\n)*?"
+    texts = (NUMBER.join(map(re.escape, re.split(NUMBER, text))) for text in _plain(line).split(ANY_LINES))
+    return r"[^\n]*".join(texts) + r"\n"
+
+
+def differs(shown: tuple[str, ...], printed: str) -> str:
+    """The first line of the page that nothing printed has the form of; "" where all is as shown."""
+    lines = [line for line in (_plain(each) for each in printed.splitlines()) if line]
+    text = "".join(f"{line}\n" for line in lines)
+    wanted = [line for line in shown if line.strip()]
+    if re.fullmatch("".join(map(_pattern, wanted)), text):
+        return ""
+    for count, line in enumerate(wanted, 1):
+        if not re.match("".join(map(_pattern, wanted[:count])), text):
+            return f"{line!r} is shown, and this was printed:\n{printed}"
+    return f"more was printed than is shown:\n{printed}"
