@@ -9,8 +9,8 @@ was lost or nothing was scaled.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
-import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -38,6 +38,7 @@ from devstack.demo.streaming.view import StreamingPart
 from devstack.function_host.clock import TRUE, HostClock
 from devstack.stack.supervisor import (
     ANY_PORTS,
+    ROOT,
     TOPIC,
     FunctionsProcess,
     Stack,
@@ -49,6 +50,8 @@ from scaling.storage.states import TableStateStore
 MEAN_RATE = 55.0  # messages per second; the trace's peak is 3.8 times its mean
 START_DELAY = 0.5  # seconds until a new instance works, half a minute to the functions
 DAY = 86_400.0
+DATA = "data"
+"""Folder below the reports with all that the Spark jobs read and wrote, so that the next command finds it."""
 
 SETTINGS = {
     "FUNCTIONS_WORKER_RUNTIME": "python",
@@ -97,7 +100,7 @@ class Plan(Struct, frozen=True):
 
 
 async def run(console: Console, plan: Plan, folder: Path) -> int:
-    """Runs the demo; returns the exit status. The reports go to `folder`.
+    """Runs the demo; returns the exit status. The reports go to `folder`, what they were made from into its folder `data`.
 
     Raises ProcessError, or a group that holds it, when a server, the functions or a consumer did not start or ended.
     """
@@ -107,8 +110,7 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, main.cancel)
     try:
-        with tempfile.TemporaryDirectory(prefix="tidemark-demo-") as work:
-            passed = await _run(console, plan, Path(work), folder)
+        passed = await _run(console, plan, _empty_data_folder(folder), folder)
     except asyncio.CancelledError:
         console.print("[yellow]stopped; no process is left behind[/]")
         return 130
@@ -116,6 +118,13 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     return 0 if passed else 1
+
+
+def _empty_data_folder(folder: Path) -> Path:
+    """Without what an earlier run left; named as pages and commands name it, which is from the root of the clone."""
+    data = folder / DATA
+    shutil.rmtree(data, ignore_errors=True)
+    return data if Path.cwd() == ROOT else data.absolute()
 
 
 async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> bool:
@@ -180,7 +189,7 @@ async def _flights(
     """The second scene: records stream into a database."""
     async with _functions(stack, {**SETTINGS, **FLIGHTS_SETTINGS}, console) as functions:
         console.print(FLIGHTS_WORDS.format(records=records))
-        run = StreamingRun(stack, functions, records, work / "telemetry")
+        run = StreamingRun(stack, functions, records, (work / "telemetry").absolute())
         proof = await _drive_streaming(run, console)
     return run, streaming_report.outcome(run, proof)
 

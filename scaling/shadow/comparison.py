@@ -38,7 +38,8 @@ class ShadowView(Struct, frozen=True):
     the imagined capacity, `desired`, `reason` and `line` are of the last simulated decision. The comparison is since
     `since`, over `seconds` that were seen: hours of capacity units (`unit`) of the rules that decide and of the simulated ones, the
     share of messages that waited longer than `wait` (null where it is not known) beside the `allowed` one, and the share
-    of decisions that wanted the same capacity. `switch` says whether to exchange them, `advice` why.
+    of decisions that wanted the same capacity. `switch` says whether to exchange them, `advice` why. With the simulated capacity so many
+    messages more would be there now (`backlog_apart`; fewer where it is negative, null where no queue is simulated).
     """
 
     rules: str | None
@@ -62,6 +63,7 @@ class ShadowView(Struct, frozen=True):
     switch: bool
     advice: str
     notes: tuple[str, ...]
+    backlog_apart: int | None = None
 
 
 def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> ShadowView | None:
@@ -98,6 +100,7 @@ def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> Shado
         switch=switch,
         advice=advice,
         notes=_notes(policy, controls, queue, shadow),
+        backlog_apart=None if queue is None else shadow.apart[-1][1] if shadow.apart else 0,
     )
 
 

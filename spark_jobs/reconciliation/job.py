@@ -130,13 +130,10 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
 
 def _page(findings: page.Findings, settings: Settings) -> Report:
     report = page.build(findings)
-    capture = settings.capture or "capture/"
-    if findings.unsettled:
+    if findings.unsettled and (capture := settings.capture):
         lost = ("--only-missing", f"{settings.output}/unsettled", "--ru-per-second", 400)
         command = ("tidemark", "spark", "backfill", "--capture", capture, *lost)
-        report.next_step(
-            "writes exactly what is not settled, at a rate you choose; it needs capture files", *command
-        )
+        report.next_step("writes exactly what is not settled, at a rate you choose", *command)
     else:
         report.next_step(
             "what this run and those before it read and counted", "tidemark", "runs", settings.output

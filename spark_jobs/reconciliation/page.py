@@ -23,6 +23,8 @@ ROWS_SHOWN = 200
 _COLUMNS = 96
 """Columns of the heat map: four days of hours. More hours share columns."""
 _HOUR = timedelta(hours=1)
+LABELLED = 32
+"""Partitions whose labels have room beside a picture."""
 
 _MEANING = {
     Status.WRITTEN: "a document is of this event",
@@ -225,16 +227,27 @@ def _grid(
 def _heat(grid: _Grid, colours: str, scale: Normalize) -> Any:
     rows = len(grid.partitions)
     figure, (axes,) = plots.new_figure(height=min(8.0, 1.4 + 0.22 * rows))
+    per = "hour" if grid.hours == 1 else f"{grid.hours} hours"
+    if len(grid.begins) == 1:  # one column of colours would be a block that says nothing
+        bars = axes.barh(grid.partitions, grid.cells[:, 0], color=plots.BLUE)
+        axes.invert_yaxis()
+        if rows <= LABELLED:
+            axes.bar_label(bars, fmt="{:,.0f}", padding=3)
+        else:
+            axes.set_yticks([])
+        axes.grid(visible=False)
+        axes.set(title=f"{grid.begins[0]:%Y-%m-%d %H:%M} UTC", ylabel="partition", xlabel=f"events per {per}")
+        axes.margins(x=0.12, y=0.01)
+        return figure
     cells = np.where(grid.cells > 0, grid.cells, np.nan)
     picture = axes.imshow(cells, aspect="auto", cmap=colours, norm=scale, interpolation="nearest")
     axes.set_ylabel("partition")
-    axes.set_yticks(range(rows), grid.partitions if rows <= 32 else [""] * rows)
+    axes.set_yticks(range(rows), grid.partitions if rows <= LABELLED else [""] * rows)
     step = max(1, len(grid.begins) // 8)
     shown = range(0, len(grid.begins), step)
     axes.set_xticks(list(shown), [_tick(grid.begins, place, step) for place in shown])
     axes.grid(visible=False)
-    per = "hour" if grid.hours == 1 else f"{grid.hours} hours"
-    figure.colorbar(picture, ax=axes, label=f"events per {per}")
+    figure.colorbar(picture, ax=axes, label=f"events per {per}", format="{x:,.0f}")
     return figure
 
 

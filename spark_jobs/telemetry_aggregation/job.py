@@ -302,7 +302,9 @@ def _page(
     from spark_jobs.telemetry_aggregation.pages import page  # noqa: PLC0415 - matplotlib takes a second
 
     report = page.build(tables, sorted(quality, key=str), settings.currency, note)
-    page.next_step(report, settings.inputs.decisions, settings.output)
+    report.next_step(
+        "what this run and those before it read and counted", "tidemark", "runs", settings.output
+    )
     return report
 
 

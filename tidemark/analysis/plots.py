@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -16,6 +17,7 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 INK = "#24303c"
 """Text, axes and ticks; the report's SVG draws them in the page's own text colour instead."""
@@ -122,11 +124,31 @@ LEAST_BARS = 8
 ALONE = 0.5 / 24
 """Days that an axis shows on either side of a single time: matplotlib would show four years."""
 
+NARROW = 4.4
+"""Inches of a figure on a phone: its text is then about as large there as that of the page. Of one with panels side by side, half as
+many again."""
+NARROW_TITLE = 40
+"""Characters of a bold title that fit into it."""
+
+
+def fit_axes(figure: Figure) -> None:
+    """Begins an axis of counts at zero, with thousands parted and room for its legend, unless its limits were set."""
+    for axes in figure.axes:
+        if axes.images or axes.get_yscale() != "linear" or not axes.has_data():
+            continue
+        for axis, (_, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            if high >= 1000 and type(axis.get_major_formatter()) is ScalarFormatter:
+                axis.set_major_formatter("{x:,.0f}")
+        if axes.get_autoscaley_on() and axes.dataLim.ymin >= 0:
+            room = 1.3 if axes.get_legend() is not None else 1.06
+            axes.set_ylim(0, room * axes.dataLim.ymax if axes.dataLim.ymax > 0 else 1)
+
 
 def show_few_points(figure: Figure) -> None:
     """Draws the points of lines that have few or that stand alone in gaps, fits the axis of a single time to it, and keeps one bar
     from filling the plot.
     """
+    fit_axes(figure)
     for axes in figure.axes:
         for line in axes.lines:
             if line.get_transform() != axes.transData or line.get_marker() != "None":
@@ -137,7 +159,13 @@ def show_few_points(figure: Figure) -> None:
                 line.set(marker="o", markersize=4)
             elif alone.any():
                 line.set(marker="o", markersize=3, markevery=np.flatnonzero(alone).tolist())
-        low, high = axes.dataLim.intervalx
+        beside = [
+            each.dataLim.intervalx for each in axes.get_shared_x_axes().get_siblings(axes) if each.has_data()
+        ]
+        low, high = (
+            min((each[0] for each in beside), default=0.0),
+            max((each[1] for each in beside), default=1.0),
+        )
         if low == high and isinstance(axes.xaxis.get_major_formatter(), mpl.dates.ConciseDateFormatter):
             axes.set_xlim(low - ALONE, high + ALONE)
         for bars in (each for each in axes.containers if getattr(each, "orientation", "") == "vertical"):
@@ -147,11 +175,22 @@ def show_few_points(figure: Figure) -> None:
                 axes.set_xlim(min(lefts) - spare / 2, max(lefts) + width + spare / 2)
 
 
-def drawn(figure: Figure) -> tuple[str, bytes]:
-    """The figure as SVG and as PNG on white; closes it."""
+def drawn(figure: Figure) -> tuple[str, str, bytes]:
+    """The figure as SVG for a wide page and for a narrow one, and as PNG on white; closes it."""
     show_few_points(figure)
-    vector, picture = io.StringIO(), io.BytesIO()
-    figure.savefig(vector, format="svg", metadata={"Date": None})
+    picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=144, facecolor="white")
+    wide = _vector(figure)
+    side_by_side = len({round(axes.get_position().x0, 1) for axes in figure.axes}) > 1
+    figure.set_figwidth(NARROW * (1.5 if side_by_side else 1.0))
+    for axes in figure.axes:
+        axes.set_title(fill(axes.get_title(loc="left"), NARROW_TITLE))
+    narrow = _vector(figure)
     plt.close(figure)
-    return vector.getvalue(), picture.getvalue()
+    return wide, narrow, picture.getvalue()
+
+
+def _vector(figure: Figure) -> str:
+    found = io.StringIO()
+    figure.savefig(found, format="svg", metadata={"Date": None})
+    return found.getvalue()

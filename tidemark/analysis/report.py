@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 import shlex
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,9 +68,9 @@ class Report:
 
         if name in self._pictures:
             raise ValueError(f"the report '{self.title}' already has a figure named '{name}'")
-        svg, self._pictures[name] = plots.drawn(figure)
+        wide, narrow, self._pictures[name] = plots.drawn(figure)
         self._parts.append(
-            f'<figure role="img" aria-label="{escape(caption)}">{_inline(svg, name, plots.INK)}'
+            f'<figure role="img" aria-label="{escape(caption)}">{_inline(wide, name, plots.INK)}{_image(narrow, plots.INK)}'
             f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
 
@@ -167,8 +168,13 @@ def _cell(value: object) -> str:
     if value is None:
         return '<td class="unknown">–</td>'  # noqa: RUF001 - a dash for people
     if not isinstance(value, int | float) or isinstance(value, bool):
-        return f"<td>{escape(str(value))}</td>"
+        text = str(value)
+        return f"<td{'' if len(text) <= SHORT else LONG}>{escape(text)}</td>"
     return f'<td class="number">{escape(number(value))}</td>'
+
+
+SHORT, LONG = 20, ' class="long"'
+"""Characters of a cell that stay on one line, a date or a name, and the mark of a cell with more."""
 
 
 def number(value: float) -> str:
@@ -189,6 +195,14 @@ def _inline(svg: str, name: str, ink: str) -> str:
     drawn = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', drawn)
     drawn = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", drawn)
     return drawn.strip()
+
+
+def _image(svg: str, ink: str) -> str:
+    """The SVG as an image of its own, for narrow screens: in it the page's text colour must be said again."""
+    ground = "<style>svg{color:#1b2631}@media(prefers-color-scheme:dark){svg{color:#e4e9ee}}</style>"
+    text = svg[svg.index("<svg") :].replace(ink, "currentColor").replace("</svg>", f"{ground}</svg>")
+    data = b64encode(text.encode()).decode()
+    return f'<img class="narrow" alt="" src="data:image/svg+xml;base64,{data}">'
 
 
 STYLE = """
@@ -212,14 +226,17 @@ dt { color: var(--soft); font-size: .85rem; }
 dd { font-size: 1.45rem; font-weight: 650; font-variant-numeric: tabular-nums; margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .92rem; min-width: 50%; }
-caption { caption-side: top; color: var(--soft); padding: 0 0 .4rem; text-align: left; }
+caption { caption-side: top; color: var(--soft); max-width: calc(100vw - 2.5rem); padding: 0 0 .4rem; text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
 th.number { text-align: right; }
 td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
+td { white-space: nowrap; } td.long { white-space: normal; }
 td.unknown { color: var(--soft); text-align: right; }
 figure { margin: 1.25rem 0; }
 figure svg { display: block; height: auto; max-width: 100%; color: var(--ink); }
+figure .narrow { display: none; width: 100%; }
+@media screen and (max-width: 40rem) { figure[role] svg { display: none; } figure .narrow { display: block; } }
 figcaption { color: var(--soft); font-size: .9rem; margin: .4rem 0; max-width: 46rem; }
 pre { background: var(--shade); border-radius: .5rem; font-size: .88rem; line-height: 1.45; margin: 0; overflow-x: auto;
   padding: .9rem 1rem; }

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.foundation.sanitize import one_line, sanitize_line, secret_in, shorten, without_secrets
+from tidemark.foundation.secrets.configuration import holds_secret
 from tidemark.foundation.wording import count_text
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
@@ -215,15 +216,16 @@ class Options(Struct, frozen=True):
 
 
 def _without_setting(raw: Any, convert: Callable[[Any], Any]) -> str:
-    """The problem of a value from an app setting, described by the text in the file, because the value may be secret."""
+    """The problem of a value from an app setting, described by the text in the file. `Shared` adds the value unless it is secret."""
     try:
         convert(raw)
     except (ValueError, TypeError) as error:
         return str(error)
-    return f"found {raw!r}; {_HIDDEN}"
+    return _hidden(raw)
 
 
-_HIDDEN = "the value of its app setting is not accepted here"
+def _hidden(written: Any) -> str:
+    return f"found {written!r}; the value of its app setting is not accepted here"
 
 
 class Shared:
@@ -253,14 +255,17 @@ class Shared:
         return None
 
     def _masked(self, text: str) -> str:
-        """`text` with the names of app settings in place of their values. Values of fewer than four characters stay: they hide
-        nothing, and replacing them would garble the message.
+        """`text` with the names of app settings in place of their values, and at its end what these hold, secrets aside. Values of fewer
+        than four characters stay: they hide nothing, and replacing them would garble the message.
         """
+        shown = []
         for name, value in self._used.items():
             for form in {value, repr(value)[1:-1], value.strip()}:
                 if len(form) >= 4:
                     text = text.replace(form, f"%{name}%")
-        return text
+            if f"%{name}%" in text and not holds_secret(name, value):
+                shown.append(f"%{name}% is '{shorten(value, 100)}'")
+        return f"{text} ({', '.join(shown)})" if shown else text
 
     def resolved(self, value: Any) -> Any:
         """The value with the app setting NAME in place of `%NAME%` in every text. Raises ValueError, which names a missing setting,
@@ -346,7 +351,7 @@ def problems_as_written(
     if not problems or options.values == options.written:
         return problems
     as_written = again(options.written)
-    return {key: as_written.get(key, _HIDDEN) for key in problems}
+    return {key: as_written.get(key, _hidden(options.written.get(key))) for key in problems}
 
 
 @lru_cache(maxsize=256)  # a backtest reads millions of policies, and msgspec reads the annotations each time

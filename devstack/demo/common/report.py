@@ -52,8 +52,10 @@ def panels(path: Path, *, height: float, ratios: Sequence[int]) -> Iterator[Any]
     figure = Figure(figsize=(10, height), layout="constrained")
     drawn = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios)
     yield drawn
-    for axes in drawn:
+    for axes in figure.axes:
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+    for axes in drawn:
         axes.grid(axis="y", color="#dddddd", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)

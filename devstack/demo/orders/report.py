@@ -28,6 +28,7 @@ from devstack.demo.common.report import (
 )
 from devstack.demo.orders.run import SERVED, DemoRun
 from scaling.shadow.comparison import ShadowView, percent_text
+from tidemark.analysis.plots import drawn_value
 from tidemark.foundation.wording import duration_text
 
 DAY_HOURS = 24.0
@@ -38,6 +39,7 @@ PRICE = 0.20
 """Dollars for an instance and hour: a round figure, near that of a small Premium v3 instance."""
 
 LIVE, SIMULATED = "service_level", "fixed thresholds"
+LIVE_COLOUR, SIMULATED_COLOUR = "#1b7837", "#762a83"
 
 
 class Side(Struct, frozen=True):
@@ -69,7 +71,7 @@ class Compared(Struct, frozen=True):
     def sentence(self) -> str:
         """Which of both costs more, and which lets more messages wait."""
         more = self.live.hours / self.simulated.hours - 1.0
-        hours = f"{100 * abs(more):.0f} % {'more' if more > 0 else 'fewer'} instance-hours than {self.simulated.name}"
+        hours = f"{abs(more):.0%} {'more' if more > 0 else 'fewer'} instance-hours than {self.simulated.name}"
         wait, live, simulated = duration_text(self.wait), self.live.late, self.simulated.late
         if live is None or simulated is None:
             return (
@@ -158,8 +160,11 @@ def write(demo: DemoRun, result: Outcome, folder: Path) -> list[Path]:
         if result.compared is not None:
             instances.set_title(fill(result.compared.sentence, TITLE_WIDTH), fontsize=11)
         hours = _hours(demo, [s.at for s in demo.samples])
-        backlog.plot(hours, [s.backlog for s in demo.samples], color="#d95f02", linewidth=1.4)
-        backlog.set_ylabel("messages there")
+        backlog.plot(hours, [s.backlog for s in demo.samples], color=LIVE_COLOUR, linewidth=1.4, label=LIVE)
+        imagined = [drawn_value(s.simulated_backlog) for s in demo.samples]
+        backlog.plot(hours, imagined, color=SIMULATED_COLOUR, linestyle="--", label=f"{SIMULATED}, simulated")
+        backlog.set_ylabel("messages in the queue")
+        backlog.legend(loc="upper left", frameon=False)
         backlog.set_xlabel("hour of the recorded day")
         backlog.set_xlim(0, DAY_HOURS)
     return [plot, plot.with_suffix(".svg"), log]
@@ -176,10 +181,12 @@ def _plot_instances(axes: Any, demo: DemoRun) -> None:
     load = [s.rate / SERVED for s in samples]
     axes.fill_between(hours, load, color="#9ecae1", step="mid", label="what the load keeps busy")
     capacity = [s.capacity for s in samples]
-    axes.step(hours, capacity, where="post", color="#1b7837", linewidth=1.8, label=f"{LIVE}, decides")
+    axes.step(hours, capacity, where="post", color=LIVE_COLOUR, linewidth=1.8, label=f"{LIVE}, decides")
     sizes = [size for _, size in simulated]
     at = _hours(demo, [at for at, _ in simulated])
-    axes.step(at, sizes, where="post", color="#762a83", linestyle="--", label=f"{SIMULATED}, simulated")
+    axes.step(
+        at, sizes, where="post", color=SIMULATED_COLOUR, linestyle="--", label=f"{SIMULATED}, simulated"
+    )
     axes.set_ylabel("instances")
     axes.set_ylim(0, max([*capacity, *sizes, 1]) + 1)
     axes.legend(loc="upper left", frameon=False)

@@ -42,7 +42,7 @@ SERVED = CONCURRENCY / PROCESSING  # messages per second (minute) that keep a wo
 
 class Sample(Struct, frozen=True):
     """The world at one moment of the demo, `at` seconds after its start. `rate` is per second; `simulated` are the instances
-    there would be by the simulated rules, once they are known.
+    and `simulated_backlog` the messages there would be by the simulated rules, once they are known.
     """
 
     at: float
@@ -53,6 +53,7 @@ class Sample(Struct, frozen=True):
     simulated: int | None
     sent: int
     done: int
+    simulated_backlog: int | None = None
 
 
 async def first_look(stack: Stack, functions: FunctionsProcess) -> None:
@@ -124,6 +125,9 @@ class DemoRun(Run):
 
     def _sample(self) -> None:
         counts = self.stack.service_bus.counts(f"{TOPIC}/Subscriptions/{QUEUE_SUBSCRIPTION}")
+        beside, apart = self.compared, None
+        if beside is not None and self.elapsed <= self.trace.duration:
+            apart = beside.backlog_apart
         self.samples.append(
             Sample(
                 self.elapsed,
@@ -131,9 +135,10 @@ class DemoRun(Run):
                 counts.active,
                 self.plan.capacity,
                 self.plan.ready_count(),
-                self.compared.current if self.compared is not None else None,
+                beside.current if beside is not None else None,
                 self.ledger.sent,
                 self.ledger.done,
+                None if apart is None else max(counts.active + apart, 0),
             )
         )
 

@@ -26,6 +26,8 @@ from devstack.stack.supervisor import ROOT
 from spark_jobs.cli import JOBS, run_command
 
 LOOK_EVERY = 0.2
+NEXT = "next: tidemark "
+"""How a job begins the line that names the command after it."""
 SMALL_DATA = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
@@ -153,7 +155,7 @@ def _run(call: JobCall, command: Callable[..., None]) -> JobResult:
             status = _ended(call, command)
     finally:
         sys.stderr.write(errors.getvalue())
-    told = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
+    told = [line for line in errors.getvalue().splitlines() if line.startswith(("error: ", NEXT))]
     lines = [*(line for line in said.getvalue().splitlines() if line.strip()), *told]
     return JobResult(call.job, status, time.monotonic() - began, tuple(lines))
 

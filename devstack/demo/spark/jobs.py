@@ -20,7 +20,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
-from devstack.demo.spark.child import LOOK_EVERY, JobCall, JobResult, run_jobs
+from devstack.demo.spark.child import LOOK_EVERY, NEXT, JobCall, JobResult, run_jobs
 from devstack.demo.streaming.run import TARGET, StreamingRun
 from devstack.event_hubs.storage.capture import CapturedEvent, captured_event, write_capture
 from devstack.event_hubs.storage.hubs import Hub
@@ -34,6 +34,7 @@ Result = TypeVar("Result")
 NEEDED = ("pyspark", "pandas", "pyarrow", "numpy", "fastavro", "matplotlib")  # the extra `spark`
 WITHIN = 900.0  # seconds for both; the limit is for a machine that does much else
 WINDOW = 10  # seconds of a capture file
+PROGRAM = ".venv/bin/tidemark"  # it is on nobody's PATH after `make demo`
 
 TITLES = {
     "reconciliation": "Reconciliation of hub, container and dead letters",
@@ -177,7 +178,9 @@ def show(done: JobsDone, folder: Path, console: Console) -> None:
         title = TITLES.get(result.job, result.job)
         console.print(f"{mark} {title}, {result.seconds:.0f} s")
         for line in result.lines:
-            if not line.endswith(".html"):  # where it was written to; a copy is named below
+            if line.startswith(NEXT):
+                console.print(f"  next: {PROGRAM} {escape(line.removeprefix(NEXT))}", soft_wrap=True)
+            elif not line.endswith(".html"):  # where it was written to; a copy is named below
                 console.print(f"  {escape(line)}", soft_wrap=True)
     pages = ", ".join(str(page) for page in sorted(folder.glob("*.html")))
     console.print(f"[bold]reports[/] {escape(pages)}", soft_wrap=True)

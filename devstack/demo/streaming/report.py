@@ -121,9 +121,10 @@ def _plot_lag(axes: Any, run: StreamingRun) -> None:
 
 
 def _plot_rates(axes: Any, run: StreamingRun) -> None:
-    at, rates = [sample.at for sample in run.samples], rates_of(run.samples)
+    rates = rates_of(run.samples)
+    at = [rate.at for rate in rates]
     axes.step(
-        at,
+        [sample.at for sample in run.samples],
         [sample.provisioned for sample in run.samples],
         where="post",
         color="#1b7837",
@@ -144,7 +145,8 @@ def _plot_rates(axes: Any, run: StreamingRun) -> None:
 
 
 def _plot_throttled(axes: Any, run: StreamingRun) -> None:
-    at, rates = [sample.at for sample in run.samples], rates_of(run.samples)
+    rates = rates_of(run.samples)
+    at = [rate.at for rate in rates]
     axes.fill_between(at, [100 * rate.throttled for rate in rates], color="#cb181d", alpha=0.6)
     axes.set_ylabel("answered 429 (%)")
 

@@ -267,12 +267,12 @@ def _bodies(records: int) -> list[bytes]:
 
 
 class Rates:
-    """What happened between two samples, per second; `throttled` is the share of the operations tried."""
+    """What happened between two samples, per second; `at` is the middle, `throttled` the share of the operations tried."""
 
     def __init__(self, before: StreamSample, after: StreamSample) -> None:
         seconds = max(after.at - before.at, 1e-9)
         writes, refused = after.writes - before.writes, after.throttled - before.throttled
-        self.at = after.at
+        self.at = (before.at + after.at) / 2
         self.written = (after.documents - before.documents) / seconds
         self.used = (after.spent - before.spent) / seconds
         self.throttled = refused / (writes + refused) if refused else 0.0

@@ -24,6 +24,8 @@ SHOWN = 4  # series per figure; the tables have all
 SERIES = ("subject", "part", "metric")
 STOPPING, RATE_LIMIT = "consumer.stopping", "consumer.rate_limit"
 NOT_BACKLOGS = ("consumer.oldest_age", RATE_LIMIT, "consumer.in_flight", STOPPING)
+UNITS = {"consumer.oldest_age": "s", RATE_LIMIT: "events/s"}
+"""Of the consumer's metrics that are not counts of events."""
 GAUGE_COLUMNS = (*SERIES, "samples", "p50", "p95", "p99", "max", "last")
 
 
@@ -50,7 +52,8 @@ def _draw(axes: Axes, names: tuple[str, ...], rows: Sequence[GaugeRow]) -> None:
     )
     axes.plot(times, middle, color=plots.BLUE, label="p50")
     axes.plot(times, [row["max"] for row in rows], color=plots.ORANGE, linewidth=0.9, label="max")
-    axes.set_title(" · ".join(filter(None, names)))
+    *series, metric = names
+    axes.set_title(" · ".join(filter(None, (*series, _cell("metric", metric)))))
     axes.legend(loc="upper left", ncols=3)
 
 
@@ -59,12 +62,21 @@ def gauge_table(report: Report, rows: Iterable[GaugeRow], *, window: str = "day"
     form = "%Y-%m-%d" if window == "day" else "%Y-%m-%d %H:%M"
     report.table(
         [window, *GAUGE_COLUMNS],
-        [[row["window_start"].strftime(form), *(row[name] for name in GAUGE_COLUMNS)] for row in rows],
+        [
+            [row["window_start"].strftime(form), *(_cell(name, row[name]) for name in GAUGE_COLUMNS)]
+            for row in rows
+        ],
         caption=(
             f"By {window}, the greatest first; at most {10 * SHOWN} rows. Percentiles are within {RELATIVE_ERROR:.0%} of the"
             " exact value."
         ),
     )
+
+
+def _cell(column: str, value: Any) -> Any:
+    """A consumer's own metric with its unit; of the others nobody knows it."""
+    unit = UNITS.get(value, "events") if column == "metric" and value.startswith("consumer.") else ""
+    return f"{value}, {unit}" if unit else value
 
 
 def quality_table(report: Report, quality: Iterable[Sequence[object]]) -> None:

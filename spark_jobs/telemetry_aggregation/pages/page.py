@@ -25,6 +25,7 @@ from spark_jobs.telemetry_aggregation.pages.local_page import (
 )
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report, number
+from tidemark.foundation.wording import duration_text
 
 ROWS_SHOWN = 400  # of a table by day: a year of one consumer or target
 MINUTE = timedelta(minutes=1)
@@ -266,14 +267,14 @@ def _scaling(report: Report, table: DataFrame, days: Days, currency: str) -> Non
     report.figure(figure, caption="Mean capacity per window, and when it was changed, UTC.", name="capacity")
     report.table(
         [
-            *("day", "target", "decisions", "out", "in", "failed", "min", "max", "known h"),
+            *("day", "target", "decisions", "out", "in", "failed", "min", "max", "known"),
             *("capacity-hours", "unit", f"cost {currency}".strip()),
         ],
         [
             [
                 f"{r.window_start:%Y-%m-%d}",
                 *(r.target, r.decisions, r.scaled_out, r.scaled_in, r.failed, r.capacity_min, r.capacity_max),
-                *(r.known_hours, r.capacity_hours, r.unit, r.cost),
+                *(duration_text(3600 * r.known_hours), r.capacity_hours, r.unit, r.cost),
             ]
             for r in _shown(days, "target")
         ],
@@ -281,12 +282,3 @@ def _scaling(report: Report, table: DataFrame, days: Days, currency: str) -> Non
             f"By day; at most {ROWS_SHOWN} rows, the table 'scaling' has all. A dash is not known; cost needs a price."
         ),
     )
-
-
-def next_step(report: Report, log: str | None, output: str) -> None:
-    """What to run after this; `log` is the scaling log."""
-    if log is not None:
-        cost = ("tidemark", "spark", "cost", "--costs", "exports/", "--log", log)
-        report.next_step("what Azure billed for it, by change of capacity", *cost)
-    else:
-        report.next_step("what this run and those before it read and counted", "tidemark", "runs", output)

@@ -1,5 +1,6 @@
 """The report page and the plots, without Spark."""
 
+import base64
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -185,3 +186,56 @@ def test_the_axis_of_one_time_is_an_hour_and_one_bar_does_not_fill_the_plot():
     low, high = bars.get_xlim()
     assert high - low == pytest.approx(8.0)
     plots.drawn(figure)
+
+
+@pytest.mark.parametrize(
+    ("values", "bottom", "least_top", "tick"),
+    [
+        ([995.0, 1000.0], 0.0, 1000.0, "1,000"),
+        ([0.0], 0.0, 1.0, None),
+        ([-3.0, 5.0], -3.0, 5.0, None),
+    ],
+)
+def test_an_axis_of_counts_begins_at_zero_and_parts_thousands(values, bottom, least_top, tick):
+    figure, (axes,) = plots.new_figure()
+    axes.plot([AT + timedelta(minutes=n) for n in range(len(values))], values)
+    plots.time_axis(axes)
+
+    plots.show_few_points(figure)
+
+    low, high = axes.get_ylim()
+    assert low <= bottom
+    assert bool(low == 0.0) is (bottom == 0.0)
+    assert high >= least_top
+    assert tick is None or axes.yaxis.get_major_formatter()(1000.0) == tick
+    plots.drawn(figure)
+
+
+def test_panels_of_one_time_and_of_several_share_the_axis_of_the_several():
+    figure, (one, several) = plots.new_figure(2, sharex=True)
+    one.plot([AT], [5.0])
+    several.plot([AT, AT + timedelta(minutes=2)], [5.0, 6.0])
+    plots.time_axis(several)
+
+    plots.show_few_points(figure)
+
+    low, high = one.get_xlim()
+    assert high - low < 3 / 1440
+    plots.drawn(figure)
+
+
+def test_a_figure_is_drawn_again_for_a_phone_and_in_its_own_colours(tmp_path):
+    report = Report("Phone")
+    figure, (axes,) = plots.new_figure()
+    axes.plot([1, 2], label="line")
+    axes.set_title("a title that is longer than a phone is wide, by half")
+    report.figure(figure, caption="c", name="one")
+
+    (image,) = re.findall(
+        r'<img class="narrow" alt="" src="data:image/svg\+xml;base64,([^"]+)"', report.html()
+    )
+    drawn = ET.fromstring(base64.b64decode(image))
+
+    assert float(drawn.get("viewBox").split()[2]) == pytest.approx(72 * plots.NARROW)
+    assert plots.INK.encode() not in base64.b64decode(image)
+    assert b"prefers-color-scheme:dark" in base64.b64decode(image)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
 from tidemark.foundation.secrets.forms import LONGEST
-from tidemark.foundation.secrets.patterns import spelt_in
+from tidemark.foundation.secrets.patterns import kind_of_secret, spelt_in
 
 
 class Kind(Enum):
@@ -119,6 +119,11 @@ def of_settings(settings: Mapping[str, str]) -> set[ConfigPart]:
         matches |= _without_public(parts | set(_spelt(text)))
     names = names_of(settings)
     return {each for each in matches if each.text.casefold() not in names}
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Whether a setting may have a secret in it, by its name or by how its value is written: any address may be a webhook."""
+    return bool(of_settings({name: value})) or "://" in value or kind_of_secret(value) is not None
 
 
 def names_of(settings: Mapping[str, str]) -> set[str]:

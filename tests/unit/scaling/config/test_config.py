@@ -536,6 +536,29 @@ def test_not_even_a_value_too_short_to_be_masked_is_shown():
     assert found.endswith("found '%SECRET%'; accepted are whole numbers of 0 or more")
 
 
+@pytest.mark.parametrize(
+    ("change", "settings", "shown"),
+    [
+        ({"target": 'minimum = "%FEWEST%"'}, {"FEWEST": "few"}, "found '%FEWEST%'; {} (%FEWEST% is 'few')"),
+        ({"target": 'minimum = "%FEWEST%"'}, {"FEWEST": "-1"}, "found '%FEWEST%'; {} (%FEWEST% is '-1')"),
+        ({"metric": 'window = "%LONG%"'}, {"LONG": "5 moons"}, "(%LONG% is '5 moons')"),
+        (
+            {"extra": '[targets.t.metrics.b]\ncollector = "lag"\nhub = "%HUB%"'},
+            {"HUB": "a.b"},
+            "found '%HUB%'; the value of its app setting is not accepted here (%HUB% is 'a.b')",
+        ),
+        ({"target": 'minimum = "%HOOK%"'}, {"HOOK": "https://example.org/hooks/T1/B2/x"}, "or more"),
+        ({"target": 'minimum = "%DB_PASSWORD%"'}, {"DB_PASSWORD": "few"}, "or more"),
+        ({"target": 'minimum = "%A%%B%"'}, {"A": "x" * 200, "B": "few"}, "x', %B% is 'few')"),
+        ({"target": 'minimum = "%A%"'}, {"A": "Server=db;Password=few"}, "or more"),
+    ],
+)
+def test_a_problem_shows_what_an_app_setting_holds_beside_its_name_secrets_aside(change, settings, shown):
+    found = one_problem(**change, settings=settings)
+
+    assert found.endswith(shown.format("accepted are whole numbers of 0 or more"))
+
+
 KEY = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
 CONNECTION_STRING = (
     f"Endpoint=sb://acme.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={KEY}"
