@@ -43,22 +43,24 @@ torture: setup  ## Thousands of fleets in virtual time, hundreds of real kills, 
 soak: setup  ## Memory of a consumer during five minutes of total throttling
 	$(BIN)/python -m benchmarks.consumer_memory
 
-dist: setup  ## Build the wheels of library and program, and beside them what spark-submit is given
-	rm -f dist/*.whl
-	$(BIN)/uv build --quiet --wheel --out-dir dist .
-	$(BIN)/uv build --quiet --wheel --out-dir dist cli
+dist: setup  ## Build source distributions and wheels of library and program, and beside them what spark-submit is given
+	rm -f dist/*.whl dist/*.tar.gz
+	$(BIN)/uv build --quiet --out-dir dist .
+	$(BIN)/uv build --quiet --out-dir dist cli
 	cp spark_jobs/__main__.py dist/tidemark_spark.py
-	@ls dist/*.whl dist/*.py
+	@ls dist/*.whl dist/*.tar.gz dist/*.py
 
 sbom:  ## Write bills of materials (CycloneDX) of what the functions and the image hold
 	@$(PYTHON) devstack/setup/sbom.py dist
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --upgrade
 DEVELOPMENT := dev devstack publisher azure-monitor otlp data-lake decoders postgres spark yaml
+STACK := autoscaler consumer devstack publisher
 lock: setup  ## Resolve the dependencies anew and write the lock files, with a hash of each file that may be installed
 	$(COMPILE) --universal --python-version 3.11 $(DEVELOPMENT:%=--extra %) --no-emit-package tidemark-azure pyproject.toml cli/pyproject.toml -o requirements.lock
 	$(COMPILE) --universal --python-version 3.11 --group cli/pyproject.toml:functions --constraint requirements.lock -o requirements.txt
 	$(COMPILE) --universal --python-version 3.11 --group cli/pyproject.toml:process --constraint requirements.lock -o infra/consumer/requirements.txt
+	$(COMPILE) --universal --python-version 3.11 $(STACK:%=--extra %) --no-emit-package tidemark-azure --constraint requirements.lock pyproject.toml cli/pyproject.toml -o devstack/requirements.txt
 	$(COMPILE) --universal --python-version 3.13 --no-deps --group worker -o requirements-worker.txt
 	$(COMPILE) --universal --python-version 3.11 --group docs -o requirements-docs.txt
 

@@ -1,6 +1,6 @@
 """Bills of materials, in CycloneDX's JSON, of what is deployed: each package of a lock file with its hashes.
 
-    python3 devstack/setup/sbom.py dist     dist/functions.cdx.json, dist/consumer-image.cdx.json
+    python3 devstack/setup/sbom.py dist     dist/functions.cdx.json, dist/consumer-image.cdx.json, dist/local-stack-image.cdx.json
 
 The same lock file gives the same document, byte for byte: there is no time in it. The standard library only.
 """
@@ -16,8 +16,12 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 ROOT = Path(__file__).resolve().parents[2]
-DEPLOYED = {"functions": "requirements.txt", "consumer-image": "infra/consumer/requirements.txt"}
-"""What is deployed, and the lock file of what it holds."""
+DEPLOYED = {
+    "functions": "requirements.txt",
+    "consumer-image": "infra/consumer/requirements.txt",
+    "local-stack-image": "devstack/requirements.txt",
+}
+"""What is deployed or published, and the lock file of the Python packages that it holds."""
 
 _ENTRY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)(?: ; ([^\\]+?))? *")
 

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "cli" / "pyproject.toml").read_text())
 FUNCTIONS, IMAGE = "requirements.txt", "infra/consumer/requirements.txt"
+STACK = "devstack/requirements.txt"
 
 MODULES = 520
 """Modules there are once the app is imported and indexed; 1,025 before it was looked at, 448 when it had been.
@@ -115,7 +116,7 @@ def test_what_is_deployed_is_small(name):
 def test_what_is_deployed_is_what_was_tested():
     locked = pinned("requirements.lock")
 
-    for name in (FUNCTIONS, IMAGE):
+    for name in (FUNCTIONS, IMAGE, STACK):
         assert {
             package: versions for package, versions in pinned(name).items() if versions - locked[package]
         } == {}
@@ -162,8 +163,19 @@ RUNS_IN_THE_IMAGE = (
     *("consumer.stores.blob.checkpoints", "consumer.stores.cosmos.dead_letters", "fsspec"),
 )
 
+RUNS_IN_THE_STACK = (
+    *RUNS_IN_THE_APP,
+    *RUNS_IN_THE_IMAGE,
+    "devstack.__main__",
+    "devstack.local",
+    "devstack.function_host.__main__",
+)
 
-@pytest.mark.parametrize(("name", "modules"), [(FUNCTIONS, RUNS_IN_THE_APP), (IMAGE, RUNS_IN_THE_IMAGE)])
+
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [(FUNCTIONS, RUNS_IN_THE_APP), (IMAGE, RUNS_IN_THE_IMAGE), (STACK, RUNS_IN_THE_STACK)],
+)
 def test_what_runs_finds_its_packages_among_those_that_are_deployed(name, modules):
     """Packages that are installed here and not there are hidden."""
     there = pinned(name).keys()
@@ -192,7 +204,7 @@ def provided():
 
 
 def test_every_file_of_a_lock_has_its_hash():
-    for name in ("requirements.lock", "requirements-worker.txt", FUNCTIONS, IMAGE):
+    for name in ("requirements.lock", "requirements-worker.txt", FUNCTIONS, IMAGE, STACK):
         text = (ROOT / name).read_text()
         entries = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
 

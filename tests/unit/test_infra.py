@@ -549,7 +549,13 @@ def published() -> set[str]:
     return {"function_app.py", "scaling", "consumer", *below} - {*ignored, "tidemark/__pycache__"}
 
 
-@pytest.mark.parametrize("holds", [zipped, published])
+def in_the_image_of_the_local_stack() -> set[str]:
+    """What the context of devstack/Dockerfile lets through."""
+    rules = (ROOT / "devstack" / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+    return {rule[1:] for rule in rules if rule.startswith("!")}
+
+
+@pytest.mark.parametrize("holds", [zipped, published, in_the_image_of_the_local_stack])
 def test_a_package_holds_what_the_app_imports(holds, tmp_path) -> None:
     for name in holds():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 from rich.text import Text
 from typer.testing import CliRunner
@@ -194,12 +196,15 @@ def test_the_hint_adds_an_extra_to_what_runs(monkeypatch, tmp_path, mark, absent
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """The files of each wheel as `make dist` builds them: library, program."""
+    """The files of each wheel as `make dist` builds them, from a source distribution: library, program."""
     folder = tmp_path_factory.mktemp("wheels")
-    built = [
-        next(WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"]))
-        for project in (ROOT, ROOT / "cli")
-    ]
+    built = []
+    for project in (ROOT, ROOT / "cli"):
+        source = next(SdistBuilder(str(project)).build(directory=str(folder), versions=["standard"]))
+        with tarfile.open(source) as archive:
+            archive.extractall(folder, filter="data")
+        unpacked = WheelBuilder(source.removesuffix(".tar.gz"))
+        built.append(next(unpacked.build(directory=str(folder), versions=["standard"])))
     return [zipfile.ZipFile(path) for path in built]
 
 

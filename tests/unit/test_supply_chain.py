@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from devstack.setup import sbom
 
@@ -64,12 +65,62 @@ def test_the_workflows_run_what_there_is():
     assert "bash .ci/run" in text
     for words in re.findall(r"run: make ([a-z -]+)", text):
         assert set(words.split()) <= set(targets)
-    for path in re.findall(r"--file (\S+)", text):
+    for path in re.findall(r"(?:--file|dockerfile:) ([\w./-]+)", text):
         assert (ROOT / path).is_file()
     assert (ROOT / re.search(r"uses: \./(\S+)", text)[1]).is_file()
     project = (ROOT / "pyproject.toml").read_text()
     low, high = re.search(r'requires-python = ">=(3\.\d+),<3\.(\d+)"', project).groups()
     assert f'python: ["{low}", "3.{int(high) - 1}"]' in text
+
+
+JOBS = [
+    (path.name, name, job)
+    for path in WORKFLOWS
+    for name, job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].items()
+]
+MAY = {  # what a job may besides reading the repository
+    ("publish.yml", "deploy"): {"id-token"},
+    ("release.yml", "distributions"): {"id-token", "attestations"},
+    ("release.yml", "images"): {"id-token", "attestations", "packages"},
+    ("release.yml", "pypi"): {"id-token"},
+    ("release.yml", "page"): {"contents"},
+}
+
+
+def test_each_job_may_write_what_it_has_to_and_nothing_else():
+    allowed = {
+        (file, name): {what for what, right in job.get("permissions", {}).items() if right == "write"}
+        for file, name, job in JOBS
+    }
+
+    assert {key: rights for key, rights in allowed.items() if rights} == MAY
+
+
+def test_the_job_that_pypi_trusts_runs_no_code_of_ours_and_takes_what_was_signed():
+    jobs = {name: job for file, name, job in JOBS if file == "release.yml"}
+    pypi, made = jobs["pypi"], jobs["distributions"]
+    uses = [step.get("uses", "").partition("@")[0] for step in pypi["steps"]]
+    (signed,) = (
+        step["with"]["subject-path"].split() for step in made["steps"] if "attest" in step.get("uses", "")
+    )
+
+    assert pypi["environment"] == "pypi"
+    assert uses == ["actions/download-artifact", "", "pypa/gh-action-pypi-publish"]
+    assert {"dist/*.whl", "dist/*.tar.gz"} <= set(signed)
+    assert [name for name, job in jobs.items() if "ci" not in str(job.get("needs", "")) and name != "ci"] == [
+        "pypi",
+        "page",
+    ]
+    assert pypi["needs"] == ["distributions", "images"]
+
+
+def test_each_image_that_is_published_has_a_bill_of_its_own():
+    (images,) = (job for file, name, job in JOBS if (file, name) == ("release.yml", "images"))
+
+    for image in images["strategy"]["matrix"]["include"]:
+        assert (ROOT / image["dockerfile"]).is_file()
+        assert image["bill"] in sbom.DEPLOYED
+        assert sbom.DEPLOYED[image["bill"]] in (ROOT / image["dockerfile"]).read_text()
 
 
 def test_what_is_deployed_is_told_by_the_variables_that_the_templates_take():
@@ -155,4 +206,4 @@ def test_the_bills_of_what_is_deployed(tmp_path, capsys):
         )
         assert len({each["bom-ref"] for each in made["components"]}) == len(made["components"])
         assert all(each["hashes"] for each in made["components"])
-    assert capsys.readouterr().out.count("packages") == 2
+    assert capsys.readouterr().out.count("packages") == len(sbom.DEPLOYED)

@@ -105,6 +105,7 @@ def test_the_consumer_is_hosted_as_its_setting_says_and_not_unless_asked() -> No
 
 # -- the consumer as processes --------------------------------------------------------------------------
 
+LOCAL_STACK = (ROOT / "devstack" / "Dockerfile").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "infra" / "consumer" / "Dockerfile").read_text(encoding="utf-8")
 
 
@@ -248,4 +249,5 @@ def test_the_image_has_the_python_of_the_app_and_passes_signals_on() -> None:
     version = WORLDS["as it comes"]["pythonVersion"]
     assert re.search(rf"^FROM python:{version}-slim@sha256:[0-9a-f]{{64}}$", DOCKERFILE, re.MULTILINE)
     assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["python", "-m", "consumer"]')
+    assert re.search(r"^FROM (.+)$", DOCKERFILE, re.MULTILINE)[0] in LOCAL_STACK
     assert "\nUSER " in DOCKERFILE
