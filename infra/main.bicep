@@ -201,6 +201,9 @@ param additionalAppSettings object = {}
 @description('Make the alert rules of docs/azure-portal.md, which cost some dollars a month.')
 param alerts bool = true
 
+@description('Make the charts of the workbook a dashboard of Grafana in the portal, too.')
+param grafana bool = false
+
 @description('Who is told of alerts by e-mail: addresses with commas between them; empty for nobody, they show in the portal all the same.')
 param alertEmails string = ''
 
@@ -421,6 +424,20 @@ module workbook './app/workbook.bicep' = {
   name: 'workbook'
   scope: group
   params: {
+    workspaceName: monitoring.outputs.workspaceName
+    location: location
+    tags: tags
+  }
+  dependsOn: [
+    queries
+  ]
+}
+
+module grafanaDashboard './app/grafana.bicep' = if (grafana) {
+  name: 'grafana'
+  scope: group
+  params: {
+    name: 'tidemark-${token}'
     workspaceName: monitoring.outputs.workspaceName
     location: location
     tags: tags

@@ -56,7 +56,6 @@ async def play(stage: Stage) -> list[str]:
             await stage.tidemark("consume", "--until", "latest")  # stands for the apps of the plan
             await until(lambda: len(seen) > 2 and seen[-1] == seen[0])
 
-    await stage.tidemark("lint", stage.settings["TIDEMARK_CONFIG"])
     await beside(watch(), stop, story())
     await stage.tidemark("log", "--changes")
     assert all(instances * RU_OF_AN_INSTANCE <= units for instances, units in seen), seen

@@ -35,7 +35,6 @@ async def play(stage: Stage) -> list[str]:
         async with stage.functions():
             await until(lambda: ledger.left == 0 and len(plan.history) > 1 and plan.capacity == 1)
 
-    await stage.tidemark("lint", str(stage.here / "tidemark.toml"))
     await beside(fleet.follow(stop=stop), stop, story())
     await stage.tidemark("log", "--target", "plan-orders", "--changes")
     peak = max(size for _, size in plan.history)

@@ -8,7 +8,7 @@ import pytest
 from examples.__main__ import HERE, names
 from tests.support.transcripts import differs, steps
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

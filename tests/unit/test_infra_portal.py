@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.bicep_language import Deployment, expand
+from tests.data import make_grafana
 from tests.support.infra.templates import INFRA, ROOT, SUBSCRIPTION, deployed, only, parameters
 
 WORLD = "everything"
@@ -195,6 +196,47 @@ def test_every_parameter_that_a_query_uses_is_one_of_the_workbook() -> None:
         each["timeContextFromParameter"] == "TimeRange"
         for each in (i["content"] for i in items() if i["type"] == 3)
     )
+
+
+# -- Grafana
+
+
+def test_grafana_shows_the_charts_of_the_workbook_by_the_same_queries() -> None:
+    assert make_grafana.FILE.read_text(encoding="utf-8") == make_grafana.text(), (
+        "python -m tests.data.make_grafana"
+    )
+    panels = json.loads(make_grafana.text())["panels"]
+    charts = [item["content"] for item in items() if item["type"] == 3]
+    back = {"${Target}": "{Target}", "${Consumer}": "{Consumer}", "$__interval": "{TimeRange:grain}"}
+
+    assert [each["title"] for each in panels] == [each["title"] for each in charts]
+    for shown, chart in zip(panels, charts, strict=True):
+        query = shown["targets"][0]["azureLogAnalytics"]["query"]
+        assert re.sub("|".join(map(re.escape, back)), lambda found: back[found[0]], query) == chart["query"]
+    cells = {(each["gridPos"]["x"], each["gridPos"]["y"]) for each in panels}
+    assert len(cells) == len(panels)
+
+
+def test_the_dashboard_of_grafana_asks_the_workspace_of_this_deployment_and_knows_every_variable() -> None:
+    world = "a dashboard of Grafana"
+    content = only(world, "Microsoft.Dashboard/dashboards/dashboardDefinitions")
+    dashboard = json.loads(content.properties["serializedData"])
+    variables = {each["name"]: each for each in dashboard["templating"]["list"]}
+    saved = {
+        each.id for each in deployed(world).of_type("Microsoft.OperationalInsights/workspaces/savedSearches")
+    }
+
+    assert (
+        variables["workspace"]["current"]["value"]
+        == only(world, "Microsoft.OperationalInsights/workspaces").id
+    )
+    assert set(re.findall(r"\$\{(\w+)\}", content.properties["serializedData"])) == set(variables)
+    assert saved <= content.after
+    assert re.fullmatch(
+        r"[a-zA-Z][a-z0-9A-Z-]{0,28}[a-z0-9A-Z]", only(world, "Microsoft.Dashboard/dashboards").name
+    )
+    assert make_grafana.WORKSPACE not in content.properties["serializedData"]
+    assert not deployed(WORLD).of_type("Microsoft.Dashboard/dashboards")
 
 
 def test_alerts_and_charts_stand_in_the_guide() -> None:

@@ -208,6 +208,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     ),
     "data owner all the same": parameters({"TIDEMARK_SERVICE_BUS_DATA_OWNER": "true"}),
     "many targets": parameters({}, **many_targets(40)),
+    "a dashboard of Grafana": parameters({"TIDEMARK_GRAFANA": "true"}),
     "resources of all kinds": parameters({}, resources=RESOURCES),
     "resources of all kinds, built-in roles": parameters(
         {"TIDEMARK_CUSTOM_ROLES": "false"}, resources=RESOURCES
