@@ -25,6 +25,8 @@ _COLUMNS = 96
 _HOUR = timedelta(hours=1)
 LABELLED = 32
 """Partitions whose labels have room beside a picture."""
+WRITTEN_COLUMNS = 12
+"""Columns whose cells have room for their numbers: cells that are alike are a block that says nothing otherwise."""
 
 _MEANING = {
     Status.WRITTEN: "a document is of this event",
@@ -247,6 +249,13 @@ def _heat(grid: _Grid, colours: str, scale: Normalize) -> Any:
     shown = range(0, len(grid.begins), step)
     axes.set_xticks(list(shown), [_tick(grid.begins, place, step) for place in shown])
     axes.grid(visible=False)
+    if len(grid.begins) <= WRITTEN_COLUMNS and rows <= LABELLED:
+        for row, column in np.argwhere(grid.cells > 0):
+            light = sum(picture.cmap(scale(grid.cells[row, column]))[:3]) > 1.5
+            place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+            axes.text(
+                column, row, f"{grid.cells[row, column]:,.0f}", color="black" if light else "white", **place
+            )
     figure.colorbar(picture, ax=axes, label=f"events per {per}", format="{x:,.0f}")
     return figure
 

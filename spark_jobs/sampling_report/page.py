@@ -174,7 +174,8 @@ def _curves(findings: Findings, fit: Fit | None, *, sums: bool) -> Figure:
     axes.set_ylim(bottom=min([0.0, *(value for value in low if not isnan(value))]))
     axes.set_ylabel(f"{'sum' if sums else 'events'} per {_width(findings.question.bin)}")
     _finish(axes, findings)
-    axes.legend(loc="lower left", ncols=3)
+    # Above the plot: marks and lines are everywhere below.
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
     return figure
 
 

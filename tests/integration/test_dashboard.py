@@ -596,6 +596,26 @@ async def test_a_thousand_targets_stay_searchable_and_draw_only_what_is_open(sho
     await page.locator("svg.canvas").first.wait_for()
 
 
+async def test_a_phone_lists_many_targets_a_line_each_and_first_those_that_need_attention(show, api):
+    now = time.time()
+    for number in range(25):
+        target = SimulatedTarget(threshold_policy(f"plan-{number:04}"), steady(50))
+        for tick in range(12):
+            target.tick(now - 30 - 60 * (11 - tick))
+        if number == 17:
+            target.state = structs.replace(target.state, capacity_error="the plan was not found")
+        api.targets[target.policy.target] = target
+    page = await show(**PHONE)
+
+    rows = page.locator(".summary")
+    heights = await rows.evaluate_all("rows => rows.map((row) => row.getBoundingClientRect().height)")
+    assert max(heights) <= 44
+    first, second = await rows.nth(0).inner_text(), await rows.nth(1).inner_text()
+    assert re.fullmatch(r"plan-0017\s+1\s+→\s+1\s+capacity unknown\s+\d+ s", first)
+    assert re.fullmatch(r"plan-\w+\s+\d\s+→\s+\d\s+\S+\s*[\w ]+\s+\d+ s", second)
+    assert await page.evaluate("document.documentElement.scrollWidth") == 360
+
+
 async def test_before_the_first_report_the_page_says_what_to_expect(show, api):
     api.targets = {"plan-new": SimulatedTarget(threshold_policy("plan-new"), steady(1))}
     page = await show()

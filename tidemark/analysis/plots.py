@@ -17,7 +17,7 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import LogFormatter, ScalarFormatter
 
 INK = "#24303c"
 """Text, axes and ticks; the report's SVG draws them in the page's own text colour instead."""
@@ -134,12 +134,13 @@ NARROW_TITLE = 40
 def fit_axes(figure: Figure) -> None:
     """Begins an axis of counts at zero, with thousands parted and room for its legend, unless its limits were set."""
     for axes in figure.axes:
-        if axes.images or axes.get_yscale() != "linear" or not axes.has_data():
+        if axes.images or not axes.has_data():
             continue
         for axis, (_, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-            if high >= 1000 and type(axis.get_major_formatter()) is ScalarFormatter:
-                axis.set_major_formatter("{x:,.0f}")
-        if axes.get_autoscaley_on() and axes.dataLim.ymin >= 0:
+            formatter = axis.get_major_formatter()
+            if isinstance(formatter, LogFormatter) or (high >= 1000 and type(formatter) is ScalarFormatter):
+                axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+        if axes.get_yscale() == "linear" and axes.get_autoscaley_on() and axes.dataLim.ymin >= 0:
             room = 1.3 if axes.get_legend() is not None else 1.06
             axes.set_ylim(0, room * axes.dataLim.ymax if axes.dataLim.ymax > 0 else 1)
 

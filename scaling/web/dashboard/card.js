@@ -31,6 +31,9 @@ function chipsOf(view, now, interval) {
   return found;
 }
 
+/** The chip that a person who is woken up must see: the first that is bad, else the first that warns. */
+const alarmOf = (chips) => chips.find(([, tone]) => tone === "bad") ?? chips.find(([, tone]) => tone === "warn");
+
 function numbersOf(view) {
   const changes = view.desired !== null && view.desired !== view.current;
   return h("span", { className: "numbers" },
@@ -78,11 +81,12 @@ class Card {
     this.view = view;
     const id = `card-${Card.count = (Card.count ?? 0) + 1}`;
     this.numbers = h("span");
-    this.reason = h("span");
+    this.reason = h("span", { className: "verdict" });
     this.chips = h("span", { className: "chips" });
     this.spark = h("span", { className: "spark" });
+    this.age = h("span", { className: "age" }); // for phones, whose list has no room for more
     this.button = h("button", { type: "button", className: "summary", "aria-expanded": "false", "aria-controls": id, onclick: () => this.toggle() },
-      h("span", { className: "chevron", "aria-hidden": "true" }), h("span", { className: "name" }, view.target), this.spark, this.numbers, this.reason, this.chips);
+      h("span", { className: "chevron", "aria-hidden": "true" }), h("span", { className: "name" }, view.target), this.spark, this.numbers, this.reason, this.chips, this.age);
     this.detail = h("div", { className: "detail", id, hidden: true });
     this.element = h("article", { className: "card", "aria-label": view.target }, h("h3", {}, this.button), this.detail);
   }
@@ -99,7 +103,15 @@ class Card {
     const collects = view.reason === "incomplete_window" && view.metrics.some((metric) => metric.filling);
     rebuild(this.reason, collects ? "collecting" : view.reason, () => (collects ? chip("collecting", "hold", view.reason_text) : view.reason ? badge(view.reason, view.reason_text) : chip("no decision yet", "hold")));
     const chips = chipsOf(view, now, this.app.interval);
-    rebuild(this.chips, chips, () => chips.map(([text, tone, title]) => chip(text, tone, title)));
+    const alarm = alarmOf(chips);
+    rebuild(this.chips, chips, () => chips.map((each) => {
+      const element = chip(...each);
+      element.classList.toggle("alarm", each === alarm);
+      return element;
+    }));
+    const age = view.decided_at === null ? "–" : durationText(now - view.decided_at).split(" ").slice(0, 2).join(" ");
+    setText(this.age, age);
+    this.age.setAttribute("aria-label", `decided ${age} ago`);
     rebuild(this.spark, view.metrics.map((metric) => metric.samples.at(-1)), () => sparkOf(view));
     if (changed) this.flash();
     if (this.open) this.updateDetail();

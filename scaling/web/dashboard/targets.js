@@ -7,7 +7,7 @@ const MANY = 20; // with more than so many all are closed, and their rows are lo
 const STATES = {
   all: ["All states", () => true],
   changing: ["Changing", (view) => view.pending !== null || (view.desired !== null && view.desired !== view.current)],
-  attention: ["Needs attention", (view, app) => chipsOf(view, app.now(), app.interval).some(([, tone]) => tone === "bad" || tone === "warn")],
+  attention: ["Needs attention", (view, app) => Boolean(alarmOf(chipsOf(view, app.now(), app.interval)))],
   ordered: ["Under an order", (view) => view.override !== null || view.pauses.length > 0 || view.dry_run],
 };
 
@@ -82,6 +82,10 @@ class Targets {
     const wanted = byId("search").value.trim().toLowerCase();
     const [, matches] = STATES[byId("state").value] ?? STATES.all;
     const found = this.views.filter((view) => view.target.toLowerCase().includes(wanted) && matches(view, this.app));
+    if (this.views.length > MANY) {
+      const alarmed = new Set(found.filter((view) => STATES.attention[1](view, this.app)));
+      found.sort((one, other) => alarmed.has(other) - alarmed.has(one)); // these are looked for; the order stays otherwise
+    }
     const visible = found.slice(0, this.shown);
     const names = new Set(visible.map((view) => view.target));
     for (const [name, card] of this.cards) {
