@@ -233,6 +233,13 @@ def test_metrics_in_seconds_are_shown_as_durations_and_nowhere_else(tables):
     assert {row["series"] for row in values} == {"mail: backlog", "mail: incoming", "mail: outgoing"}
 
 
+def test_a_window_that_fills_is_shown_as_collecting_and_not_as_a_problem(tables):
+    reasons = {row["reason"] for row in ask(tables, "workbook/reasons", Target="orders")}
+
+    assert "collecting" in reasons
+    assert "incomplete_window" not in reasons
+
+
 def test_actions_are_shown_with_the_decision_that_ordered_them(tables):
     actions = ask(tables, "workbook/actions", Target="orders")
 
