@@ -53,11 +53,7 @@ class Event(Struct, frozen=True, gc=False):
     @property
     def size(self) -> int:
         """Bytes of memory of body, partition key, content type and properties. Other parts of a message are not stored."""
-        size = len(self.body)
-        if self.content_type is not None:
-            size += len(self.content_type)
-        if self.partition_key is not None:
-            size += len(self.partition_key)
+        size = len(self.body) + len(self.content_type or "") + len(self.partition_key or "")
         return size + _size_of(self.properties) if self.properties else size
 
 
@@ -201,9 +197,8 @@ class WriteResult(Struct, frozen=True, gc=False):
     @property
     def unserved(self) -> bool:
         """Whether the service was busy, failing, silent or refused access, so that the result says nothing about this record."""
-        if self.outcome is not Outcome.RETRY or self.rerouted:
-            return False
-        return self.status in _UNSERVED or self.status >= 500
+        is_retry = self.outcome is Outcome.RETRY and not self.rerouted
+        return is_retry and (self.status in _UNSERVED or self.status >= 500)
 
     @property
     def reached(self) -> bool:
@@ -374,7 +369,9 @@ class Lease(Struct, frozen=True):
 
 
 class DeadLetter(Struct, frozen=True):
-    """A rejected event, with everything that is needed to understand and to replay it."""
+    """A rejected event, with all that is needed to replay it. `records` names those of its `of` records that are not written (see
+    name_of); empty: unknown, or one. `epoch` is the claim that parked it; 0: none, or unknown.
+    """
 
     hub: str
     consumer_group: str
@@ -382,6 +379,9 @@ class DeadLetter(Struct, frozen=True):
     rejection: Rejection
     attempts: int
     failed_at: float
+    records: tuple[str, ...] = ()
+    of: int = 1
+    epoch: int = 0
 
     @property
     def id(self) -> str:

@@ -70,15 +70,16 @@ class ParkingRules(Struct, frozen=True):
         return tuple(parse_duration(delay) for delay in self.delays)
 
     def problems(self, *, ordered: bool) -> Iterator[str]:
-        """What is wrong with the settings. `ordered`: the only sink writes in the order of each partition."""
+        """What is wrong with the settings. `ordered`: all sinks write in the order of each partition."""
         try:
             self.seconds  # noqa: B018 - raises
         except ValueError as error:
             yield f"CONSUMER_PARK_DELAYS: {error}"
         if self.reasons and ordered:
             yield (
-                "CONSUMER_PARK is set, and the sink writes in the order of each partition: what comes later would have passed a"
-                " parked event. Unset CONSUMER_PARK: rejected events become dead letters"
+                "CONSUMER_PARK is set, and the sink writes in the order of each partition, as all other sinks of the hub do: it skips"
+                " what is at or below its mark, and so would skip a parked event that comes later. Unset CONSUMER_PARK: rejected"
+                " events become dead letters, which `tidemark dead-letters replay` writes when their cause is gone"
             )
 
 

@@ -6,7 +6,7 @@ Deadlines are seconds of the event loop's clock (`loop.time()`).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from consumer.model import (
     Batch,
@@ -76,6 +76,15 @@ class Sink(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class AskedSink(Protocol):
+    """A sink whose `routes` ask nobody. An instance that gave its partitions up comes back when all of its sinks answer."""
+
+    async def ask(self) -> None:
+        """Asks the target something that changes nothing. Any exception means that it was not reached."""
+        ...
 
 
 class OrderedSink(Sink, Protocol):
@@ -173,7 +182,9 @@ class DeadLetterBox(Protocol):
         ...
 
     async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        """Stores all of them. Raises UnavailableError when the outcome is unknown; storing them again is safe."""
+        """Stores all of them. One that has an `epoch` leaves a stored one of a later epoch as it is. Raises UnavailableError when the
+        outcome is unknown; storing them again is safe.
+        """
         ...
 
     async def aclose(self) -> None: ...
@@ -188,6 +199,6 @@ class DeadLetterStore(DeadLetterBox, Protocol):
 
     async def get(self, dead_letter_id: str) -> DeadLetter | None: ...
 
-    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
-        """Deletes the dead letters of these ids; returns how many existed."""
+    async def delete(self, dead_letter_ids: Sequence[str], *, epoch: int | None = None) -> int:
+        """Deletes the dead letters of these ids; returns how many there were. With an `epoch` those of a later one stay."""
         ...

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from consumer.cli.support import Json, Root, console, fail, own_modules_of, plain
-from consumer.config import FILE
+from consumer.config import FILE, Hosting, read_hosting
 from consumer.definition.loading import load_definition
 from consumer.definition.model import Definition
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
@@ -44,6 +44,7 @@ def lint_file(file: Path, root: Path, *, json_: bool) -> None:
 def _build(definition: Definition) -> None:
     """Builds what each hub needs, without a connection. Raises SettingsError that names all hubs with a problem."""
     from consumer.running.assembly import Parts
+    from consumer.running.hosted import check
 
     problems = []
     for hub in definition.hubs:
@@ -51,6 +52,8 @@ def _build(definition: Definition) -> None:
             parts = Parts(hub.config, hub.settings, hub)
             parts.preparation(parts.sink())
             parts.checkpoints(), parts.dead_letters()
+            if read_hosting(hub.settings) is Hosting.TRIGGER:
+                check(hub.config)
         except SettingsError as error:
             problems.append(f"hubs.{hub.name}: {error}")
     if problems:

@@ -119,7 +119,9 @@ class WriteBatch(Effect, frozen=True):
 
 
 class RejectedRecord(Struct, frozen=True):
-    """A rejected record of an event, or the last of several; `records` are all of them that are stored now."""
+    """A rejected record of an event, or the last of several. `records` are those that are parked now, or all of the event's so far
+    that make it a dead letter.
+    """
 
     record: Record
     rejection: Rejection

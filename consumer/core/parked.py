@@ -7,6 +7,7 @@ again is in consumer/running/writing/parking.py.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 from consumer.model import Record, Rejection
 
@@ -17,6 +18,21 @@ BEHIND = Rejection("behind", "an earlier event of this key is parked")
 def name_of(record: Record) -> str:
     """The name of a record among those of its event. Several may have one key."""
     return f"{record.sink}:{record.index}" if record.sink else str(record.index)
+
+
+def names_of(records: Sequence[Record]) -> tuple[tuple[str, ...], int]:
+    """The names of some records of one event, and how many records it has; no names if it has one only."""
+    of = records[0].of
+    return tuple(sorted(name_of(record) for record in records)) if of > 1 else (), of
+
+
+def has_names(records: Sequence[Record], names: Collection[str], of: int) -> bool:
+    """Whether the names mean these records of an event: it had `of` of them when it was rejected, and the settings may make other
+    ones of it now. 1 is unknown.
+    """
+    return (
+        bool(names) and of in {1, len(records)} and {name_of(record) for record in records}.issuperset(names)
+    )
 
 
 class Parked:

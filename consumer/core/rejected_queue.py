@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from consumer.core.effects import RejectedRecord, StoreDeadLetters
 from consumer.core.settled.low_water import WorkList
 from consumer.core.work import Work
-from consumer.model import Rejection
+from consumer.model import Record, Rejection
 
 DEAD_LETTERS_AT_ONCE = 100
 """Dead letters in one lot, hence in one call to the store: as many as one bulk request takes (BatchLimits.operations)."""
@@ -64,7 +64,7 @@ class RejectedQueue:
                     found[-1][0].record,
                     found[-1][1],
                     found[-1][0].attempts,
-                    tuple(work.record for work, _ in found),
+                    _records(found, park=room is not None),
                 )
                 for found in events.values()
             ),
@@ -117,3 +117,11 @@ class RejectedQueue:
     def next_at(self) -> float:
         """When `next_lot` may return a lot without further input."""
         return self._not_before if self._waiting and self._storing is None else math.inf
+
+
+def _records(found: Sequence[Rejected], *, park: bool) -> tuple[Record, ...]:
+    """Those of one event. Its dead letter replaces the one that was stored when another record of it was rejected."""
+    siblings = found[-1][0].siblings
+    if park or siblings is None:
+        return tuple(work.record for work, _ in found)
+    return tuple(record for record, _ in siblings.rejected)

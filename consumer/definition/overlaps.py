@@ -1,4 +1,4 @@
-"""Hubs of one file that would get in each other's way. Pure but for reading connection strings."""
+"""Hubs and sinks of one file that do not go together. Pure but for reading connection strings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 
 from consumer.config import DeadLettersKind
 from consumer.definition.model import HubDefinition
+from consumer.sinks.types import find_sink_type
 from tidemark.foundation.azure.connections import event_hubs_endpoint
 
 
 def find_overlaps(hubs: Sequence[HubDefinition]) -> Iterator[tuple[str, str]]:
     """Where each problem is in the file, and its text."""
+    for hub in hubs:
+        if hub.sinks and len(_ordered(hub)) == len(hub.sinks):
+            yield from ((f"hubs.{hub.name}.park", text) for text in hub.config.parking.problems(ordered=True))
     for earlier, hub in combinations(hubs, 2):
         one, other = earlier.config, hub.config
         if one.hub.lower() != other.hub.lower():
@@ -47,8 +51,14 @@ def find_overlaps(hubs: Sequence[HubDefinition]) -> Iterator[tuple[str, str]]:
             )
 
 
-def find_same_places(hub: HubDefinition) -> Iterator[str]:
-    """Sinks of one hub that write to one container without the guard, as sentences."""
+def find_doubts(hub: HubDefinition) -> Iterator[str]:
+    """Sinks of one hub that write to one container without the guard, and those that park nothing beside others, as sentences."""
+    ordered = _ordered(hub)
+    if hub.config.parking.reasons and 0 < len(ordered) < len(hub.sinks):
+        yield (
+            f"hubs.{hub.name}: {', '.join(ordered)} of these sinks park nothing, because they write in the order of each partition:"
+            " what they reject is a dead letter at once"
+        )
     for one, other in combinations(hub.sinks, 2):
         unguarded = [sink for sink in (one, other) if getattr(sink.options, "guard", "none") == "none"]
         if one.type == other.type == "cosmos" and unguarded and _place(one.options) == _place(other.options):
@@ -56,6 +66,10 @@ def find_same_places(hub: HubDefinition) -> Iterator[str]:
                 f"hubs.{hub.name}: sinks.{one.name} and sinks.{other.name} write to one container, each in an order of its own: an"
                 " earlier event may replace what a later one wrote. Use one sink, or guard = 'number' in both"
             )
+
+
+def _ordered(hub: HubDefinition) -> list[str]:
+    return [f"sinks.{sink.name}" for sink in hub.sinks if find_sink_type(sink.type).ordered]
 
 
 def _namespace(hub: HubDefinition) -> str:

@@ -23,7 +23,7 @@ from consumer.definition.hub_settings import (
     read_hub_settings,
 )
 from consumer.definition.model import Definition, HubDefinition, SinkDefinition
-from consumer.definition.overlaps import find_overlaps, find_same_places
+from consumer.definition.overlaps import find_doubts, find_overlaps
 from consumer.formats import OPTIONS, BodyOptions, DecoderName, JsonOptions
 from consumer.mapping.steps.chain import MOST_SPLITS, Step
 from consumer.mapping.steps.routes import Mapper, Route, RouteOptions, read_route
@@ -158,7 +158,7 @@ class _File:
             hub = None if table is None else self._read_hub(name, table, known, rate)
             if hub is not None:
                 hubs.append(hub)
-                self._doubts += find_same_places(hub)
+                self._doubts += find_doubts(hub)
         for where, text in find_overlaps(hubs):
             self._shared.problem(where, text)
         return hubs

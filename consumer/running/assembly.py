@@ -143,10 +143,11 @@ class Parts:
     def dead_letters(self) -> DeadLetterStore:
         config = self.config
         if config.dead_letters is DeadLettersKind.BLOB:
-            return BlobDeadLetterStore(self._container(config.dead_letters_container), self.stream)
+            container = self._container(config.dead_letters_container)
+            return BlobDeadLetterStore(container, self.stream, create=not config.dry_run)
         if config.dead_letters is DeadLettersKind.COSMOS:
             where = config.cosmos_connection, config.cosmos_database, config.dead_letters_container
-            return CosmosDeadLetterStore(self.settings, *where, self.stream)
+            return CosmosDeadLetterStore(self.settings, *where, self.stream, create=not config.dry_run)
         return self._sql.dead_letters()
 
     def spans(self) -> Spans:
@@ -177,7 +178,7 @@ class Parts:
         config = self.config
         # A configuration may be made without app settings.
         settings = {"CONSUMER_SQL_URL": config.sql.url, **self.settings}
-        return SinkContext(settings, config.hub, self.stream, config.sink)
+        return SinkContext(settings, config.hub, self.stream, config.sink, dry_run=config.dry_run)
 
     def _container(self, name: str) -> ContainerClient:
         return blob_container(self.settings, self.config.storage_connection, name)

@@ -95,7 +95,8 @@ class Driver:
         """Opens the sink and the dead-letter store. Raises SettingsError, and UnavailableError: then call it again."""
         if self._routes is None:
             self._routes = await self.sink.open()
-        await self.dead_letters.open()
+        if not self.settings.dry_run:
+            await self.dead_letters.open()
         await self._open_parking(self._routes)
         self._pipeline = Pipeline(
             self.settings.limits,
@@ -111,12 +112,13 @@ class Driver:
 
     async def _open_parking(self, routes: Routes) -> None:
         settings, is_set = self.settings, bool(self.settings.parking.reasons)
-        if self.parked is None or settings.dry_run or (routes.by_partition and not is_set):
+        ordered = all(each.by_partition for each in routes.of_sinks.values() or [routes])
+        if self.parked is None or settings.dry_run:
             return
-        for problem in settings.parking.problems(ordered=routes.by_partition):
+        for problem in settings.parking.problems(ordered=ordered):
             raise SettingsError(problem)
         await self.parked.open()
-        if self._parking is None and (is_set or await are_left(self.parked)):
+        if self._parking is None and (is_set or await are_left(self.parked, ordered=ordered)) and not ordered:
             replay = Replay(self.sink, routes, self._preparation)
             self._parking = Parking(
                 self.parked, settings.parking, self._calls, self._preparation, replay, self._feed

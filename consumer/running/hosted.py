@@ -57,7 +57,7 @@ class HostedConsumer:
         parts: Callable[[ConsumerConfig, Mapping[str, str]], Parts] = Parts,
     ) -> None:
         """`parts` creates the adapters of each driver. Raises SettingsError, also for settings that a trigger cannot follow."""
-        _check(config)
+        check(config)
         for doubt in config.doubts:
             log.warning("%s", doubt)
         self._config = config = with_share(config)
@@ -288,8 +288,15 @@ class _Batches:
         self._batches.pop(partition, None)
 
 
-def _check(config: ConsumerConfig) -> None:
+def check(config: ConsumerConfig) -> None:
+    """Raises SettingsError for settings that a trigger cannot follow."""
     problems = []
+    if config.parking.reasons:
+        problems.append(
+            "CONSUMER_PARK is set: with CONSUMER_HOSTING=trigger nothing runs between two batches, and no instance owns a partition,"
+            " so that nobody would try parked events again. Unset CONSUMER_PARK: rejected events become dead letters, which"
+            " `tidemark dead-letters replay` writes when their cause is gone; or use slices, or a process"
+        )
     if config.dry_run:
         problems.append(
             "COSMOS_WRITE is false: with CONSUMER_HOSTING=trigger the host checkpoints what a dry run has not written;"

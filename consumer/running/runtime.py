@@ -29,6 +29,7 @@ from consumer.ports import CheckpointStore, LeaseStore
 from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver
 from consumer.running.waiting import StoppedError, ended, when_available
+from consumer.sinks.routed import ask_target
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import TidemarkError, UnavailableError
 
@@ -324,10 +325,10 @@ class Consumer:
         self._reach.note(service, reached=reached, now=asyncio.get_running_loop().time())
 
     def _questions(self, deadline: float) -> Sequence[tuple[str, Awaitable[object]]]:
-        """What an instance that is away asks; a sink that cannot be asked is taken to be there."""
+        """What an instance that is away asks: all that it needs."""
         return (
             ("the hub", self.receiver.partitions()),
-            ("the sink", self.driver.sink.routes()),
+            ("the sink", ask_target(self.driver.sink)),
             ("the checkpoint store", self.checkpoints.load_all(deadline=deadline)),
         )
 

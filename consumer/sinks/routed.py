@@ -17,7 +17,7 @@ from msgspec import structs
 from consumer.mapping.documents import rejected
 from consumer.mapping.preparing import Prepare
 from consumer.model import Batch, Claim, Outcome, Record, Rejection, Routes, Write, WriteResult
-from consumer.ports import OrderedSink, Sink
+from consumer.ports import AskedSink, OrderedSink, Sink
 from tidemark.foundation.errors import SettingsError, UnavailableError
 
 log = logging.getLogger("tidemark.consumer")
@@ -100,6 +100,14 @@ class RoutedSink:
                 log.warning("reading the partitions of sink '%s' failed: %r", name, routes)
         return self._all_routes()
 
+    async def ask(self) -> None:
+        """Asks all of its sinks. Raises UnavailableError for the first that does not answer."""
+        asking = [ask_target(sink) for sink in self._sinks.values()]
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        for name, answer in zip(self._sinks, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise UnavailableError(f"sink '{name}': {answer}") from answer
+
     def _all_routes(self) -> Routes:
         return Routes(of_sinks=dict(self._routes))
 
@@ -125,6 +133,11 @@ class RoutedSink:
         errors = [error for error in closed if isinstance(error, BaseException)]
         if errors:
             raise errors[0]
+
+
+async def ask_target(sink: Sink) -> None:
+    """Asks the target of a sink, by its routes if it has no other question. Any exception means that it was not reached."""
+    await (sink.ask() if isinstance(sink, AskedSink) else sink.routes())
 
 
 def prepare_for_only(name: str, prepare: Prepare) -> Prepare:

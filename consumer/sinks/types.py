@@ -57,6 +57,8 @@ class SinkContext:
     """The name of the sink in the file; the name of its type without a file."""
     alone: bool = True
     """Whether the consumer has no other sink. Among others a sink keeps no checkpoint of the consumer."""
+    dry_run: bool = False
+    """Whether nothing may be changed: `open` creates nothing, and `write` is never called."""
     shared: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """Clients that several parts of a consumer share, such as the database of a SQL sink and its checkpoints."""
 
@@ -67,7 +69,8 @@ class SinkType(Generic[_Options]):
 
     `build` makes a sink of the type; it does no I/O. It raises SettingsError for options that cannot work. Options are a
     msgspec Struct: the fields are the keys of the sink's table in the file. `operations` are those that it can carry out, and
-    `values` those fields of a Write that its `prepare` reads; a route that sets another one is refused.
+    `values` those fields of a Write that its `prepare` reads; a route that sets another one is refused. `ordered`: its routes are
+    `by_partition`.
     """
 
     name: str
@@ -75,6 +78,7 @@ class SinkType(Generic[_Options]):
     build: Callable[[_Options, SinkContext], Sink]
     operations: Collection[Operation] = frozenset(Operation)
     values: Collection[str] = WRITE_VALUES
+    ordered: bool = False
 
 
 def find_sink_type(name: str) -> SinkType[Any]:

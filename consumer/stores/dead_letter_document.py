@@ -16,6 +16,8 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # sequence numbers are below it; an id typed by a person may not be
 _OF_EVENT = ("offset", "enqueued_at", "partition_key", "properties", "unreadable")
 _OF_DEAD_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
+_OF_PARTS = {"records": (), "of": 1, "epoch": 0}
+"""Fields that a document has only if they say something, as those of an older version never do."""
 
 
 def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
@@ -42,6 +44,7 @@ def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
         "detail": clean(dead_letter.rejection.detail),
         "attempts": dead_letter.attempts,
         "failed_at": dead_letter.failed_at,
+        **{name: found for name, none in _OF_PARTS.items() if (found := getattr(dead_letter, name)) != none},
         **_body(event.body),
     }
 
@@ -72,7 +75,15 @@ def _dead_letter(document: Mapping[str, Any]) -> DeadLetter:
         body=body,
     )
     why = Rejection(document["reason"], document["detail"])
-    return DeadLetter(event=event, rejection=why, **{name: document[name] for name in _OF_DEAD_LETTER})
+    parts = msgspec.convert({name: document.get(name, none) for name, none in _OF_PARTS.items()}, _Parts)
+    given = {name: document[name] for name in _OF_DEAD_LETTER}
+    return DeadLetter(event=event, rejection=why, **given, **msgspec.structs.asdict(parts))
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    records: tuple[str, ...]
+    of: int
+    epoch: int
 
 
 def position(partition: str, sequence_number: int) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.running.writing.parking import SUFFIX
@@ -44,6 +45,7 @@ FULL = dead_letter(
     content_type="avro/binary+0123",
     content_encoding="gzip",
 )
+FULL = structs.replace(FULL, records=("0", "a sink, [odd]:3"), of=5, epoch=2**40)
 
 
 class DeadLetterStoreContract:
@@ -96,6 +98,36 @@ class DeadLetterStoreContract:
         await store.put([dead_letter(2), dead_letter(1), dead_letter(3)], deadline=soon())
 
         assert await self.listed(store) == [dead_letter(1), dead_letter(2), dead_letter(3)]
+
+    @pytest.mark.parametrize(("epoch", "stays"), [(1, True), (2, False), (3, False), (0, False)])
+    async def test_one_that_was_parked_under_an_earlier_claim_replaces_none_of_a_later_one(
+        self, store, epoch, stays
+    ):
+        before, after = (
+            structs.replace(dead_letter(1, reason=str(n)), records=(str(n),), of=9, epoch=n)
+            for n in (2, epoch)
+        )
+        await store.put([before], deadline=soon())
+        await store.put([structs.replace(after, attempts=7), dead_letter(2)], deadline=soon())
+
+        assert await self.listed(store) == [
+            before if stays else structs.replace(after, attempts=7),
+            dead_letter(2),
+        ]
+
+    async def test_of_two_owners_that_park_an_event_at_once_the_later_one_wins(self, store):
+        parked = [structs.replace(dead_letter(1, reason=str(n)), epoch=n) for n in (1, 5, 2, 4, 3)]
+        await asyncio.gather(*(store.put([each], deadline=soon()) for each in parked))
+
+        assert await self.listed(store) == [parked[1]]
+
+    async def test_deleting_for_an_epoch_leaves_what_a_later_claim_parked(self, store):
+        parked = structs.replace(dead_letter(1), epoch=2)
+        await store.put([parked, dead_letter(2)], deadline=soon())
+
+        assert await store.delete([parked.id, dead_letter(9).id], epoch=1) == 0
+        assert await store.delete([parked.id, dead_letter(2).id, dead_letter(9).id], epoch=2) == 2
+        assert await self.listed(store) == []
 
     async def test_a_letter_twice_in_one_put_is_one_letter(self, store):
         await store.put([dead_letter(1), dead_letter(1)], deadline=soon())

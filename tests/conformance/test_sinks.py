@@ -12,6 +12,7 @@ from deltalake import DeltaTable, Schema
 from consumer.mapping.documents import MappingOptions
 from consumer.sinks.lake.columns import parse_schema
 from consumer.sinks.lake.storage import storage_options
+from consumer.sinks.routed import RoutedSink, ask_target
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
 from devstack.servers.faults import Fault
@@ -24,6 +25,7 @@ from tests.support.consumer.sql import World, soon
 from tests.support.servers.event_hubs import abandon_sockets
 from tests.support.servers.service_bus import sdk_drops_its_socket
 from tidemark.foundation.azure.connections import blob_container
+from tidemark.foundation.errors import UnavailableError
 from tidemark.testing import SinkContract, SinkTarget, event, flight, write
 
 
@@ -267,3 +269,26 @@ class TestHttpSink(SinkContract):
         target.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
         yield target
         await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("sql", {}),
+        ("delta", {"uri": "nowhere"}),
+        ("http", {"url": "https://localhost:1/flights/{$.id}"}),
+    ],
+)
+async def test_a_target_that_cannot_be_reached_is_told_to_an_instance_that_asks(kind, options, tmp_path):
+    settings = {
+        "CONSUMER_SQL_URL": f"sqlite:///{tmp_path}/nowhere/kept.db",
+        "TIDEMARK_TRUSTED_HOSTS": "localhost",
+        "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+    }
+    if kind == "delta":
+        options = {"uri": f"{tmp_path}/nowhere"}
+    gone = built(kind, settings, **options, alone=False)
+    routed = RoutedSink({"there": MemorySink(MappingOptions(HUB)), "gone": gone})
+    with pytest.raises(UnavailableError, match="sink 'gone': "):
+        await ask_target(routed)
+    await routed.aclose()

@@ -17,6 +17,7 @@ import pytest_asyncio
 from consumer.errors import FencedError
 from consumer.model import Batch, Event, Operation, Outcome, PatchStep, Write
 from consumer.ports import Sink
+from consumer.sinks.routed import ask_target
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.testing.sink_target import (
     PARTITION,
@@ -232,9 +233,12 @@ class SinkContract:
 
     # -- opening and closing
 
-    async def test_a_sink_may_be_opened_twice(self, target: SinkTarget, sinks: Sinks) -> None:
+    async def test_a_sink_may_be_opened_twice_and_asked_whether_its_target_answers(
+        self, target: SinkTarget, sinks: Sinks
+    ) -> None:
         sink = await sinks.open()
         await sink.open()
+        await ask_target(sink)
 
         await self.expect_written(target, sink, [event(1)])
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from consumer.core import effects
+from consumer.core.parked import names_of
 from consumer.errors import FencedError
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Routes, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterBox, Sink
@@ -68,7 +69,10 @@ class Calls:
             return True
         now = time.time()
         letters = [
-            DeadLetter(*self.stream, each.record.event, each.rejection, each.attempts, now)
+            DeadLetter(
+                *(*self.stream, each.record.event, each.rejection, each.attempts, now),
+                *names_of(each.records),
+            )
             for each in rejected
         ]
         try:

@@ -1,9 +1,8 @@
 """Parked events at work: stored, loaded at a claim, written again when they are due, and removed.
 
-A parked event is a dead letter of the consumer group `<group>~parked`. It is stored once, before its event is settled, and deleted
-once: when it is written, or when its last attempt failed and its dead letter is stored. In between nothing in the store
-changes, so that an owner of before cannot bring back what its successor has written and deleted. When it is due follows from
-the time at which it was parked.
+A parked event is a dead letter of the consumer group `<group>~parked`. It is stored before its event is settled, and deleted once:
+when it is written, or when its last attempt failed and its dead letter is stored. It names the claim that parked it, so that an
+owner of before replaces nothing. When it is due follows from the time at which it was parked.
 """
 
 from __future__ import annotations
@@ -17,17 +16,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from typing import cast
 
 from msgspec import structs
 
 from consumer.core import effects
-from consumer.core.parked import BEHIND, name_of
+from consumer.core.parked import BEHIND, name_of, names_of
 from consumer.mapping.preparing import Preparation
-from consumer.model import Claim, DeadLetter, Event, Outcome, Record, Rejection, WriteResult
+from consumer.model import Checkpoint, Claim, DeadLetter, Event, Outcome, Record, Rejection, WriteResult
 from consumer.options import ParkingRules
 from consumer.ports import DeadLetterStore
 from consumer.running.writing.calls import Calls
-from consumer.running.writing.replaying import Replay
+from consumer.running.writing.replaying import Replay, records_left
 from tidemark.foundation.errors import TidemarkError
 
 log = logging.getLogger("tidemark.consumer")
@@ -41,15 +41,16 @@ RELOAD = 600.0
 AT_ONCE = 20
 """Events of a partition in one attempt; each may have 1 MB."""
 _RECORDS = re.compile(r" \[records ([^\]]*)\]$")
+"""Where an older version had DeadLetter.records: at the end of the detail."""
 
 
-async def are_left(store: DeadLetterStore) -> bool:
+async def are_left(store: DeadLetterStore, *, ordered: bool) -> bool:
     """Whether events are parked of a start with CONSUMER_PARK; for one without it. Raises TidemarkError."""
+    later = "they are tried again when they are due, and become dead letters when they are rejected"
+    if ordered:
+        later = "these sinks cannot try them again: `tidemark dead-letters replay --parked` writes them"
     async for _ in store.list():
-        log.warning(
-            "CONSUMER_PARK is not set, but events are parked: they are tried again when they are due, and become dead letters when"
-            " they are rejected"
-        )
+        log.warning("CONSUMER_PARK is not set, but events are parked: %s", later)
         return True
     return False
 
@@ -71,6 +72,8 @@ class Entry:
     """Of its records."""
     names: frozenset[str] | None = None
     """Which of its records are to be written; None is all."""
+    epoch: int = 0
+    """As in the store. It may be above that of the claim: without checkpoints epochs begin anew."""
     is_over: bool = False
     """Written, or its dead letter is stored; only its deletion is missing."""
     is_dead_letter: bool = False
@@ -168,7 +171,9 @@ class Parking:
             async with AsyncExitStack() as trying, asyncio.timeout_at(self._calls.deadline()):
                 for lock in self._tried_with(rejected):
                     await trying.enter_async_context(lock)
-                await self._store_all([self._parked(each) for each in rejected])
+                claims = [(each, self._claims.get(each.record.event.partition)) for each in rejected]
+                # Where a claim is over, the present owner receives the event itself.
+                await self._store_all([self._parked(each, claimed) for each, claimed in claims if claimed])
         except Exception as error:  # the outcome is unknown: stored again
             log.warning("parking %d events failed: %r", len(rejected), error)
             return False
@@ -184,38 +189,38 @@ class Parking:
                 found[event.partition] = claimed.trying
         return [found[partition] for partition in sorted(found)]
 
-    async def _store_all(self, parked: Sequence[tuple[DeadLetter, frozenset[str]]]) -> None:
-        storing = self._store.put([letter for letter, _ in parked], deadline=self._calls.deadline())
+    async def _store_all(self, parked: Sequence[tuple[DeadLetter, frozenset[str], _Claimed]]) -> None:
+        storing = self._store.put([letter for letter, *_ in parked], deadline=self._calls.deadline())
         await self._calls.answered("the store of parked events", storing)
-        for letter, keys in parked:
-            claimed = self._claims.get(letter.event.partition)
-            if claimed is not None:
-                entry = self._entry(letter, claimed)
-                entry.keys = keys
-                claimed.entries[entry.number] = entry
+        for letter, keys, claimed in parked:
+            entry = self._entry(letter, claimed)
+            entry.keys = keys
+            claimed.entries[entry.number] = entry
 
-    def _parked(self, rejected: effects.RejectedRecord) -> tuple[DeadLetter, frozenset[str]]:
+    def _parked(
+        self, rejected: effects.RejectedRecord, claimed: _Claimed
+    ) -> tuple[DeadLetter, frozenset[str], _Claimed]:
         """What is stored, and the keys that it orders. Other records of the event may be parked already."""
-        event, rejection = rejected.record.event, rejected.rejection
-        names = {name_of(record) for record in rejected.records}
+        names, of = names_of(rejected.records)
         keys = frozenset(record.key for record in rejected.records)
-        claimed = self._claims.get(event.partition)
-        earlier = claimed.entries.get(claimed.number_of(event)) if claimed else None
+        earlier = claimed.entries.get(claimed.number_of(rejected.record.event))
         if earlier is not None:
-            names |= earlier.names or set()
+            names = tuple(sorted({*names, *earlier.names})) if earlier.names is not None else ()
             keys |= earlier.keys
-        if rejected.record.of > 1:
-            detail = f"{rejection.detail} [records {', '.join(sorted(names))}]"
-            rejection = Rejection(rejection.reason, detail)
         hub, group = self._calls.stream
-        letter = DeadLetter(hub, group + SUFFIX, event, rejection, max(1, rejected.attempts), time.time())
-        return letter, keys
+        letter = DeadLetter(
+            *(hub, group + SUFFIX, rejected.record.event, rejected.rejection),
+            *(max(1, rejected.attempts), time.time()),
+            *(names, of),
+            epoch=max(claimed.claim.epoch, earlier.epoch if earlier else 0),
+        )
+        return letter, keys, claimed
 
     def _entry(self, letter: DeadLetter, claimed: _Claimed) -> Entry:
         """When it is due. What waited for an earlier event of its key is due as soon as that one is gone."""
         now = asyncio.get_running_loop().time()
         named = _RECORDS.search(letter.rejection.detail)
-        names = frozenset(named[1].split(", ")) if named else None
+        names = frozenset(letter.records or (named[1].split(", ") if named else ())) or None
         due, tried = now, 0
         if letter.rejection.reason != BEHIND.reason:
             age = max(0.0, time.time() - letter.failed_at)
@@ -223,7 +228,15 @@ class Parking:
             passed = sum(moment <= age for moment in times)
             # Of the times that are past the last one is tried now: this or another process may not have run then.
             due, tried = (now, passed - 1) if passed else (now + times[0] - age, 0)
-        return Entry(letter.id, claimed.number_of(letter.event), letter.rejection, due, tried, names=names)
+        return Entry(
+            letter.id,
+            claimed.number_of(letter.event),
+            letter.rejection,
+            due,
+            tried,
+            names=names,
+            epoch=letter.epoch,
+        )
 
     # -- trying again
 
@@ -262,7 +275,7 @@ class Parking:
         # Each one may take the time of a call: a list of many may take longer, and would begin anew for ever.
         while letter := await self._calls.answered("the store of parked events", anext(letters, None)):
             entry = self._entry(letter, claimed)
-            if entry.number not in claimed.entries:
+            if entry.number not in claimed.entries and not await self._is_late(letter, claimed):
                 records = await self._records(letter, entry.names)
                 keys = {name_of(record): record.key for record in records}
                 entry.keys = frozenset(keys.values())
@@ -276,15 +289,28 @@ class Parking:
             log.info("partition %s has %d parked events", claimed.partition, len(claimed.entries))
         claimed.loaded.set()
 
+    async def _is_late(self, letter: DeadLetter, claimed: _Claimed) -> bool:
+        """Whether an owner of before parked the event after this claim had listed what is parked: then no checkpoint covers it, and
+        this claim has received it itself. It is removed.
+        """
+        claim, number = claimed.claim, claimed.number_of(letter.event)
+        if not claimed.loaded.is_set() or not 0 < letter.epoch < claim.epoch:
+            return False
+        if isinstance(number, str) or _is_settled(claim.checkpoint, number):
+            return False
+        log.warning(
+            "partition %s: event %d was parked too late, by an owner of before", claim.partition, number
+        )
+        await self._store.delete([letter.id], epoch=letter.epoch)
+        return True
+
     async def _records(self, letter: DeadLetter, names: frozenset[str] | None) -> list[Record]:
         """The records as the present settings make them. Raises TidemarkError while a schema is missing."""
         decoder = self._preparation.decoder
         if decoder is not None and (ids := decoder.missing([letter.event])):
             await self._calls.answered("the decoder", decoder.load(ids, deadline=self._calls.deadline()))
-        records = self._preparation.records([letter.event])
-        # The settings may have changed since: then all are written.
-        wanted = [record for record in records if names is None or name_of(record) in names] or records
-        return [record for record in wanted if record.dropped is None]
+        records = records_left(self._preparation.records([letter.event]), names or (), letter.of)
+        return [record for record in records if record.dropped is None]
 
     def _first(self, claimed: _Claimed) -> list[Entry]:
         """The events that may be tried when they are due: with order by key the first of each key."""
@@ -309,7 +335,8 @@ class Parking:
         await self._write([entry for entry in due if not entry.is_over])
         over = [entry for entry in due if entry.is_over]
         if over:
-            await self._store.delete([entry.id for entry in over])
+            epoch = max(claimed.claim.epoch, *(entry.epoch for entry in over))
+            await self._store.delete([entry.id for entry in over], epoch=epoch)
             for entry in over:
                 del claimed.entries[entry.number]
                 outcome = (entry.number, entry.written, entry.is_dead_letter)
@@ -349,13 +376,24 @@ class Parking:
             if entry.tried < len(self._delays) and why.reason in self._rules.reasons:
                 entry.due = asyncio.get_running_loop().time() + self._delays[entry.tried]
                 return
-            attempts = letter.attempts + entry.tried
-            final = structs.replace(
-                letter,
-                consumer_group=self._calls.stream[1],
-                rejection=why,
-                attempts=attempts,
-                failed_at=time.time(),
-            )
-            await self._calls.dead_letters.put([final], deadline=self._calls.deadline())
-            entry.is_over = entry.is_dead_letter = True
+            await self._bury(entry, letter, why)
+
+    async def _bury(self, entry: Entry, letter: DeadLetter, why: Rejection) -> None:
+        """Stores the dead letter. Another record of the event may have one already."""
+        stream, names = self._calls.stream, entry.names or frozenset()
+        letters = cast("DeadLetterStore", self._calls.dead_letters)
+        final = DeadLetter(
+            *stream, letter.event, why, letter.attempts + entry.tried, time.time(), of=letter.of
+        )
+        if letter.of > 1:
+            earlier = await letters.get(final.id)
+            if earlier is not None:
+                names = names.union(earlier.records) if earlier.records else frozenset()
+            final = structs.replace(final, records=tuple(sorted(names)))
+        await letters.put([final], deadline=self._calls.deadline())
+        entry.is_over = entry.is_dead_letter = True
+
+
+def _is_settled(checkpoint: Checkpoint | None, number: int) -> bool:
+    known = () if checkpoint is None else ((0, checkpoint.sequence_number), *checkpoint.beyond)
+    return any(first <= number <= last for first, last in known)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Protocol, runtime_checkable
 
+from consumer.core.parked import has_names, name_of
 from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import Sink
@@ -40,17 +41,22 @@ class ComparingSink(Protocol):
 class Replay:
     """Maps dead letters by the present settings and writes them; those of one key in their order."""
 
-    def __init__(self, sink: Sink, routes: Routes, preparation: Preparation | None = None) -> None:
-        """`routes` as the sink's `open` gave them. Without a `preparation` the sink reads the bodies itself."""
-        self._sink = sink
+    def __init__(
+        self, sink: Sink, routes: Routes, preparation: Preparation | None = None, *, whole: bool = False
+    ) -> None:
+        """`routes` as the sink's `open` gave them. Without a `preparation` the sink reads the bodies itself. `whole` writes all records
+        of an event, also those that are not in its dead letter because they were written.
+        """
+        self.sink = sink
         self._routes = routes
         self._preparation = preparation or Preparation(sink.prepare)
+        self._whole = whole
         self._batch_ids = count(1)
 
     async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
         """One result per dead letter, in their order. Those that still need a retry at `deadline` are RETRY.
 
-        An event with several records is written when all of them are; each replay writes all of them.
+        An event with several records is written when all of them are that its dead letter names; see `records_left`.
         """
         late = await self._without_schema(dead_letters, deadline)
         ready = [each for each, why in zip(dead_letters, late, strict=True) if not why]
@@ -73,7 +79,12 @@ class Replay:
         self, dead_letters: Sequence[DeadLetter], deadline: float
     ) -> Sequence[WriteResult]:
         prepared = [self._preparation.records([dead_letter.event]) for dead_letter in dead_letters]
-        together = isinstance(self._sink, ReplayingSink)
+        if not self._whole:
+            prepared = [
+                records_left(records, letter.records, letter.of)
+                for records, letter in zip(prepared, dead_letters, strict=True)
+            ]
+        together = isinstance(self.sink, ReplayingSink)
         units: list[list[Record]] = []
         for records in prepared:
             units += [records] if together else [[record] for record in records]
@@ -94,7 +105,7 @@ class Replay:
             if rejected:
                 reason = "; ".join(f"{rejection.reason}: {rejection.detail}" for rejection in rejected)
                 results[index] = WriteResult(Outcome.REJECT, reason=reason, rejection=rejected[0])
-            elif to_write or self._sink.transactional:  # such a sink removes the dead letter itself
+            elif to_write or self.sink.transactional:  # such a sink removes the dead letter itself
                 pending[index] = to_write or records
             else:
                 results[index] = WriteResult(Outcome.WRITTEN, reason="dropped")
@@ -110,7 +121,7 @@ class Replay:
                 if answer.outcome is not Outcome.RETRY:
                     del pending[index]
             if any(answer.rerouted for answer in answers.values()):
-                self._routes = await self._sink.routes()
+                self._routes = await self.sink.routes()
             if asyncio.get_running_loop().time() + pause >= deadline:
                 break
             await asyncio.sleep(pause)
@@ -126,8 +137,8 @@ class Replay:
             if before.isdisjoint(keys):
                 chosen.append(index)
             before |= keys
-        if isinstance(self._sink, ReplayingSink):
-            return {index: await self._replay(self._sink, pending[index], deadline) for index in chosen}
+        if isinstance(self.sink, ReplayingSink):
+            return {index: await self._replay(self.sink, pending[index], deadline) for index in chosen}
         lanes: dict[str, list[int]] = {}
         for index in chosen:
             lanes.setdefault(self._routes.lane_of(pending[index][0]), []).append(index)
@@ -145,7 +156,7 @@ class Replay:
 
     async def _write(self, lane: str, records: list[Record], deadline: float) -> Sequence[WriteResult]:
         try:
-            return await self._sink.write(
+            return await self.sink.write(
                 Batch(next(self._batch_ids), lane, tuple(records)), deadline=deadline
             )
         except Exception as error:  # a sink's exception is RETRY for the whole batch
@@ -156,6 +167,14 @@ class Replay:
             return await sink.replay(records, deadline=deadline)
         except UnavailableError as error:
             return WriteResult(Outcome.RETRY, reason=str(error), retry_after=error.retry_after)
+
+
+def records_left(records: list[Record], names: Collection[str], of: int) -> list[Record]:
+    """The records of an event that were not written when it was rejected. All of them, if the names say nothing of what the present
+    settings make of the event: rather twice than not at all.
+    """
+    known = has_names(records, names, of)
+    return [record for record in records if name_of(record) in names] if known else records
 
 
 def _of_event(results: Sequence[WriteResult]) -> WriteResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import urljoin
 
 from msgspec import Struct
 
@@ -90,6 +91,7 @@ class HttpSink:
         self._mapper = mapper
         self._stream = stream
         self._options = options
+        self._origin = urljoin(options.url, "/")
         self._headers = {"Content-Type": "application/json", **headers}
         self._outward = outward
         self._timeout = timeout
@@ -98,6 +100,12 @@ class HttpSink:
     async def open(self) -> Routes:
         """Sends nothing: what a service does with a request that nobody meant is unknown."""
         return await self.routes()
+
+    async def ask(self) -> None:
+        """Whether anything answers at the host, with any status; without the secrets."""
+        await self._outward.ask(
+            "HEAD", self._origin, setting="the url of the sink", timeout=self._timeout, limit=0
+        )
 
     async def routes(self) -> Routes:
         """A batch of the consumer is one round of requests, so that no retry waits for more than that."""

@@ -54,6 +54,7 @@ class DeltaSink(AppendingSink):
         sources: dict[str, str] | None = None,
         partition_by: Sequence[str] = (),
         create: bool = False,
+        dry_run: bool = False,
     ) -> None:
         """`name` is that of the sink, which its marks have. `columns` are those that are written, and those of a table that is created. None: all columns of the table."""
         super().__init__(batches)
@@ -65,6 +66,7 @@ class DeltaSink(AppendingSink):
         self._sources = sources or {}
         self._partition_by = list(partition_by)
         self._create = create
+        self._dry_run = dry_run
         self._threads = Threads(THREADS, "delta")
         self._mapper: RowMapper | None = None
 
@@ -81,11 +83,12 @@ class DeltaSink(AppendingSink):
             raise
         except Exception as error:
             raise UnavailableError(f"{self!r} cannot be read: {_first_line(error)}") from error
-        self._mapper = RowMapper(self._written_columns(table), self._sources, self._stream.topic)
+        columns = self._columns if table is None else self._written_columns(table)
+        self._mapper = RowMapper(columns, self._sources, self._stream.topic)
         return await self.routes()
 
-    def _open_table(self) -> DeltaTable:
-        """Raises SettingsError."""
+    def _open_table(self) -> DeltaTable | None:
+        """None in a dry run before the table is created. Raises SettingsError."""
         try:
             table = self._read_table()
         except TableNotFoundError as error:
@@ -93,6 +96,8 @@ class DeltaSink(AppendingSink):
                 raise SettingsError(
                     f"there is no Delta table at {self._uri} ({_first_line(error)}); create it, or set create = true with columns"
                 ) from error
+            if self._dry_run:
+                return None
             table = self._create_table(self._columns)
         refuse_unsafe(table, self._uri)
         found = list(table.metadata().partition_columns)
@@ -135,6 +140,9 @@ class DeltaSink(AppendingSink):
                 f"the Delta table at {self._uri} has columns that take no null and get no value: {', '.join(missing)}"
             )
         return pa.schema([found.field(name) for name in wanted.names])
+
+    async def ask(self) -> None:
+        await self._call(self._read_table)
 
     def prepare(self, write: Write) -> Record:
         assert self._mapper is not None, "the sink is not open"
@@ -249,7 +257,8 @@ def _build(options: DeltaOptions, context: SinkContext) -> DeltaSink:
         sources=options.sources,
         partition_by=options.partition_by,
         create=options.create,
+        dry_run=context.dry_run,
     )
 
 
-DELTA = SinkType("delta", DeltaOptions, _build, APPENDING, ())
+DELTA = SinkType("delta", DeltaOptions, _build, APPENDING, (), ordered=True)

@@ -72,6 +72,7 @@ class ParquetSink(AppendingSink):
         name: str,
         batches: BatchLimits,
         create: bool = False,
+        dry_run: bool = False,
     ) -> None:
         super().__init__(batches)
         self._container = container
@@ -80,6 +81,7 @@ class ParquetSink(AppendingSink):
         self._name = name
         self._mapper = mapper
         self._create = create
+        self._dry_run = dry_run
 
     async def open(self) -> Routes:
         deadline = asyncio.get_running_loop().time() + OPEN_WITHIN
@@ -94,8 +96,12 @@ class ParquetSink(AppendingSink):
         except ResourceNotFoundError as error:
             if not container_is_missing(error) or not self._create:
                 return False
-            await ensure_container(self._container)
+            if not self._dry_run:
+                await ensure_container(self._container)
         return True
+
+    async def ask(self) -> None:
+        await self._container.get_container_properties()
 
     def prepare(self, write: Write) -> Record:
         return prepare_row(self._mapper, write)
@@ -195,7 +201,8 @@ def _build(options: ParquetOptions, context: SinkContext) -> ParquetSink:
         name=context.name,
         batches=batches_of(options.commit_every, options.commit_rows),
         create=options.create,
+        dry_run=context.dry_run,
     )
 
 
-PARQUET = SinkType("parquet", ParquetOptions, _build, APPENDING, ())
+PARQUET = SinkType("parquet", ParquetOptions, _build, APPENDING, (), ordered=True)

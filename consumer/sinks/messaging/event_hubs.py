@@ -107,6 +107,9 @@ class EventHubsSink(PartitionedSink):
             await producer.close()
         return await self.routes()
 
+    async def ask(self) -> None:
+        await self.open()
+
     def prepare(self, write: Write) -> Record:
         return self._forwarding.prepare(write)
 
@@ -356,4 +359,4 @@ def _build(options: EventHubsOptions, context: SinkContext) -> EventHubsSink:
     return EventHubsSink(forwarding, f"{context.stream.topic}/{group}/{context.name}", make)
 
 
-EVENT_HUBS = SinkType("event_hubs", EventHubsOptions, _build, FORWARDING, ())
+EVENT_HUBS = SinkType("event_hubs", EventHubsOptions, _build, FORWARDING, (), ordered=True)

@@ -92,6 +92,13 @@ class ServiceBusSink:
         self._idle.append(sender)
         return await self.routes()
 
+    async def ask(self) -> None:
+        sender = self._make()  # a link that is open already would need no answer
+        try:
+            await sender.send([])
+        finally:
+            await self._drop(sender)
+
     async def routes(self) -> Routes:
         return Routes(batches=BATCHES)
 

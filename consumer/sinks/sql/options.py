@@ -55,7 +55,11 @@ def open_database(options: SqlOptions, context: SinkContext) -> SqlDatabase:
     found: SqlDatabase | None = context.shared.get(("sql", url))
     if found is None:
         found = SqlDatabase(
-            url, setting=options.connection, create_tables=options.create_tables, tables=TABLES
+            url,
+            setting=options.connection,
+            create_tables=options.create_tables,
+            tables=TABLES,
+            read_only=context.dry_run,
         )
         context.shared["sql", url] = found
     return found
@@ -95,4 +99,6 @@ def _build(options: SqlOptions, context: SinkContext) -> SqlTransactionalSink:
     return SqlTransactionalSink(*where) if context.alone else SqlSinkBeside(*where, name=context.name)
 
 
-SQL = SinkType("sql", SqlOptions, _build, {Operation.UPSERT, Operation.CREATE, Operation.DELETE}, ())
+SQL = SinkType(
+    "sql", SqlOptions, _build, {Operation.UPSERT, Operation.CREATE, Operation.DELETE}, (), ordered=True
+)

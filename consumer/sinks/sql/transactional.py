@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from consumer import model
+from consumer.core.parked import names_of
 from consumer.errors import FencedError
 from consumer.mapping.documents import read_object
 from consumer.mapping.operations import WriteOptions
@@ -62,12 +63,16 @@ class SqlTransactionalSink:
         self.database.use()
 
     async def open(self) -> model.Routes:
-        await self.database.transact(lambda _: None)
+        if not self.database.read_only:
+            await self.database.transact(lambda _: None)
         await self.database.call(partial(self.target.open, self.database, self.scope))
         return await self.routes()
 
     async def routes(self) -> model.Routes:
         return model.Routes(by_partition=True)
+
+    async def ask(self) -> None:
+        await self.database.transact(lambda connection: connection.execute(select(literal(1))))
 
     def prepare(self, write: Write) -> Record:
         event = write.event
@@ -213,7 +218,12 @@ class SqlTransactionalSink:
         names = self.scope.hub, self.scope.consumer_group
         letters = [
             model.DeadLetter(
-                *names, found[0][0].event, rejection_of_event(found), position.attempts, self.clock()
+                *names,
+                found[0][0].event,
+                rejection_of_event(found),
+                position.attempts,
+                self.clock(),
+                *names_of([record for record, _ in found]),
             )
             for found in rejected.values()
         ]

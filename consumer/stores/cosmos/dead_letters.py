@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from azure.core import MatchConditions
 from azure.cosmos import PartitionKey
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
@@ -20,26 +21,39 @@ from tidemark.foundation.gathering import gather, next_page
 PARTITION_KEY = "/partition"
 _AT_ONCE = 16  # writes in flight
 _FORBIDDEN = frozenset("/\\?#")  # in an id
+_CONFLICT = {404, 409, 412}  # of a conditional request if the document has changed or is gone
 _Result = TypeVar("_Result")
 
 
 class CosmosDeadLetterStore(ContainerConnection):
     """A DeadLetterStore of one hub and consumer group. The container may hold those of others, too.
 
-    It is created if missing, which needs the account's key: an identity may not create containers. A document holds 2 MB,
+    It is created if missing, which needs the account's key: an identity may not create containers; without `create` it is taken to
+    be empty then. A document holds 2 MB,
     so every event of the standard tiers (1 MB) fits. A larger event is refused with a SettingsError that names the other
     stores; it is never truncated.
     """
 
     def __init__(
-        self, settings: Settings, connection: str, database: str, container: str, stream: Stream
+        self,
+        settings: Settings,
+        connection: str,
+        database: str,
+        container: str,
+        stream: Stream,
+        *,
+        create: bool = True,
     ) -> None:
         super().__init__(settings, connection, database, container)
+        self._create = create
+        self._is_missing = False
         self._scope = (stream.hub, stream.consumer_group)
 
     async def open(self) -> None:
         try:
-            paths = (await self._answered("opening", None, self._connected()))["partitionKey"]["paths"]
+            definition = await self._answered("opening", None, self._connected())
+            self._is_missing = definition is None
+            paths = [PARTITION_KEY] if definition is None else definition["partitionKey"]["paths"]
             if paths != [PARTITION_KEY]:
                 raise SettingsError(
                     f"{self!r} has the partition key {', '.join(paths)}; dead letters need {PARTITION_KEY}: name "
@@ -58,7 +72,7 @@ class CosmosDeadLetterStore(ContainerConnection):
 
         async def try_one(dead_letter: DeadLetter) -> Exception | None:
             try:
-                await self._open.upsert_item({"id": dead_letter.id, **to_document(dead_letter)})
+                await self._put(dead_letter)
             except Exception as error:  # raised below
                 return error
             return None
@@ -67,9 +81,35 @@ class CosmosDeadLetterStore(ContainerConnection):
             if error is not None:
                 raise error
 
+    async def _put(self, dead_letter: DeadLetter) -> None:
+        document = {"id": dead_letter.id, **to_document(dead_letter)}
+        if not dead_letter.epoch:
+            await self._open.upsert_item(document)
+            return
+        while (etag := await self._etag_unless_later(document, dead_letter.epoch)) is not None:
+            try:
+                if etag:
+                    await self._open.replace_item(document["id"], document, **_unchanged(etag))
+                else:
+                    await self._open.create_item(document)
+            except CosmosHttpResponseError as error:
+                if error.status_code not in _CONFLICT:
+                    raise
+            else:
+                return
+
+    async def _etag_unless_later(self, key: Mapping[str, Any], epoch: int) -> str | None:
+        """The ETag of the document of this id and partition; '' if there is none, None if it is of a later epoch."""
+        stored = await self._or_none(self._open.read_item(key["id"], key["partition"]))
+        if stored is None:
+            return ""
+        return None if stored.get("epoch", 0) > epoch else str(stored["_etag"])
+
     async def list(
         self, *, partition: str | None = None, reason: str | None = None
     ) -> AsyncIterator[DeadLetter]:
+        if self._is_missing:
+            return
         hub, group = self._scope
         wanted = {"hub": hub, "consumer_group": group, "partition": partition, "reason": reason}
         given = {name: value for name, value in wanted.items() if value is not None}
@@ -95,22 +135,22 @@ class CosmosDeadLetterStore(ContainerConnection):
         document = await self._answered("reading a dead letter of", None, work)
         return self._dead_letter(document) if document is not None else None
 
-    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
+    async def delete(self, dead_letter_ids: Sequence[str], *, epoch: int | None = None) -> int:
         deleted = 0
         for dead_letter_id in dict.fromkeys(dead_letter_ids):
             partition = self._partition(dead_letter_id)
             if partition is not None:
-                work = self._or_none(self._delete(dead_letter_id, partition))
-                deleted += await self._answered("deleting a dead letter of", None, work) is not None
+                work = self._or_none(self._delete(dead_letter_id, partition, epoch))
+                deleted += bool(await self._answered("deleting a dead letter of", None, work))
         return deleted
 
-    async def _connected(self) -> Mapping[str, Any]:
-        """Connects; returns the definition of the container, which is created if missing."""
+    async def _connected(self) -> Mapping[str, Any] | None:
+        """Connects; returns the definition of the container, which is created if missing, or None."""
         # here the SDK's own patience with 429 is welcome: a dead letter holds up its partition until it is stored
         client = await self._connect(retry_total=3, retry_throttle_total=9)
         await client.__aenter__()
         definition = await self._or_none(self._open.read())
-        if definition is not None:
+        if definition is not None or not self._create:
             return definition
         database, container = self._names
         created = await client.get_database_client(database).create_container_if_not_exists(
@@ -118,9 +158,20 @@ class CosmosDeadLetterStore(ContainerConnection):
         )
         return await created.read()
 
-    async def _delete(self, dead_letter_id: str, partition: str) -> bool:
-        await self._open.delete_item(dead_letter_id, partition)
-        return True
+    async def _delete(self, dead_letter_id: str, partition: str, epoch: int | None) -> bool:
+        if epoch is None:
+            await self._open.delete_item(dead_letter_id, partition)
+            return True
+        key = {"id": dead_letter_id, "partition": partition}
+        while etag := await self._etag_unless_later(key, epoch):
+            try:
+                await self._open.delete_item(dead_letter_id, partition, **_unchanged(etag))
+            except CosmosHttpResponseError as error:
+                if error.status_code not in _CONFLICT:
+                    raise
+            else:
+                return True
+        return False
 
     async def _or_none(self, work: Awaitable[_Result]) -> _Result | None:
         try:
@@ -163,3 +214,7 @@ class CosmosDeadLetterStore(ContainerConnection):
                 f"{refusal}; the database must exist, and the container too unless the connection is by key"
             )
         return UnavailableError(refusal, retry_after(error.headers or {}, cosmos=True))
+
+
+def _unchanged(etag: str) -> dict[str, Any]:
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}

@@ -41,7 +41,7 @@ class SqlCheckpointStore(SqlStore):
         await self._transact(positions.save, claim, checkpoint, deadline=deadline)
 
     async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
-        return await self._transact(positions.load_all, deadline=deadline)
+        return await self._look(lambda on: positions.load_all(on, self._scope), {}, deadline=deadline)
 
     async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
         retries = FIRST_CLAIM_CONFLICTS

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select
 
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
 from consumer.stores.dead_letter_document import clean, event_of, plain_properties
@@ -17,7 +17,12 @@ _row = DEAD_LETTERS.c
 _REASON_LENGTH = 100
 _KEYS = ("Topic", "ConsumerGroup", "PartitionID", "SequenceNumber")
 
-_delete = delete(DEAD_LETTERS).where(and_(*(_row[name] == bindparam(f"key_{name}") for name in _KEYS)))
+_has_key = and_(*(_row[name] == bindparam(f"key_{name}") for name in _KEYS))
+_delete = delete(DEAD_LETTERS).where(_has_key)
+_delete_up_to = _delete.where(func.coalesce(_row.Epoch, 0) <= bindparam("up_to"))
+_ANY = 2**63 - 1
+"""The latest epoch: a dead letter without one replaces any other."""
+_find = select(_row.SequenceNumber).where(_has_key)
 _insert = insert(DEAD_LETTERS)
 _PAGE = 100
 """Dead letters in memory while listing; a body can have 1 MB."""
@@ -29,7 +34,7 @@ class SqlDeadLetterStore(SqlStore):
     """A DeadLetterStore in `EventHubDeadLetter`, to which the transactional sink writes too."""
 
     async def open(self) -> None:
-        await self._database.transact(lambda _: None)
+        await self._look(lambda _: None, None)
 
     async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
         await self._transact(put, dead_letters, deadline=deadline, again_on_conflict=_CONFLICTS)
@@ -48,13 +53,13 @@ class SqlDeadLetterStore(SqlStore):
         if key is None:
             return None
         query = select(DEAD_LETTERS).where(*(_row[name] == value for name, value in key.items()))
-        row = await self._database.transact(lambda connection: connection.execute(query).one_or_none())
+        row = await self._look(lambda connection: connection.execute(query).one_or_none(), None)
         return None if row is None else dead_letter_of(self._scope, row)
 
-    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
+    async def delete(self, dead_letter_ids: Sequence[str], *, epoch: int | None = None) -> int:
         keys = [key for dead_letter_id in dead_letter_ids if (key := key_of(self._scope, dead_letter_id))]
         return await self._database.transact(
-            lambda connection: sum(remove_one(connection, key) for key in keys)
+            lambda connection: sum(remove_one(connection, key, epoch) for key in keys)
         )
 
     async def _page(
@@ -81,20 +86,27 @@ class SqlDeadLetterStore(SqlStore):
         def read(connection: Connection) -> Sequence[DeadLetter]:
             return [dead_letter_of(self._scope, row) for row in connection.execute(query)]
 
-        return await self._database.transact(read)
+        return await self._look(read, ())
 
 
 def put(connection: Connection, scope: Stream, dead_letters: Sequence[DeadLetter]) -> None:
-    """Stores or replaces dead letters. Raises IntegrityError when another consumer stores one of them at the same time."""
-    if dead_letters:
-        rows = list({dead_letter.id: _values(scope, dead_letter) for dead_letter in dead_letters}.values())
-        connection.execute(_delete, list(map(_key, rows)))
+    """Stores or replaces dead letters, as DeadLetterStore.put. Raises IntegrityError when another consumer stores one of them at
+    the same time.
+    """
+    rows = list({dead_letter.id: _values(scope, dead_letter) for dead_letter in dead_letters}.values())
+    if rows:
+        connection.execute(_delete_up_to, [{**_key(row), "up_to": row["Epoch"] or _ANY} for row in rows])
+        if any(row["Epoch"] for row in rows):
+            rows = [row for row in rows if connection.execute(_find, _key(row)).first() is None]
+    if rows:
         connection.execute(_insert, rows)
 
 
-def remove_one(connection: Connection, key: dict[str, Any]) -> bool:
-    """Deletes a dead letter; True if it existed."""
-    return connection.execute(_delete, _key(key)).rowcount > 0
+def remove_one(connection: Connection, key: dict[str, Any], epoch: int | None = None) -> bool:
+    """Deletes a dead letter, unless it is of a later `epoch`; True if it did."""
+    if epoch is None:
+        return connection.execute(_delete, _key(key)).rowcount > 0
+    return connection.execute(_delete_up_to, {**_key(key), "up_to": epoch}).rowcount > 0
 
 
 def _key(columns: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +128,7 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
     partition, incarnation = split_place(row.PartitionID)
     try:
         properties = msgspec.json.decode(row.Properties)
+        of, records = msgspec.json.decode(row.Records or "[1,[]]", type=tuple[int, tuple[str, ...]])
     except (ValueError, TypeError, RecursionError) as error:
         row_text = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
         raise TidemarkError(f"{row_text} is no dead letter ({error!r}); move or delete it") from error
@@ -124,7 +137,8 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
         *(row.PartitionKey, properties, row.Unreadable, incarnation, row.ContentType, row.ContentEncoding),
     )
     why = Rejection(row.Reason, row.Error)
-    return DeadLetter(scope.hub, scope.consumer_group, event, why, row.Attempts, row.FailedAt)
+    names = scope.hub, scope.consumer_group
+    return DeadLetter(*names, event, why, row.Attempts, row.FailedAt, records, of, row.Epoch or 0)
 
 
 def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
@@ -145,6 +159,10 @@ def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
         "FailedAt": dead_letter.failed_at,
         "ContentType": _text(event.content_type),
         "ContentEncoding": _text(event.content_encoding),
+        "Records": msgspec.json.encode((dead_letter.of, dead_letter.records)).decode()
+        if dead_letter.of > 1
+        else None,
+        "Epoch": dead_letter.epoch or None,
     }
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.dialects import mssql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
@@ -20,7 +21,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from consumer.model import Stream
-from tidemark.foundation.sql.database import SqlDatabase
+from tidemark.foundation.sql.database import MissingTablesError, SqlDatabase
 
 _T = TypeVar("_T")
 _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
@@ -111,6 +112,10 @@ DEAD_LETTERS = sa.Table(
     # NULL: the event has none, or an older version stored it
     sa.Column("ContentType", sa.UnicodeText),
     sa.Column("ContentEncoding", sa.UnicodeText),
+    sa.Column(
+        "Records", sa.UnicodeText
+    ),  # JSON of DeadLetter's `of` and `records`; NULL: one record, or unknown
+    sa.Column("Epoch", sa.BigInteger),  # NULL: a dead letter, or an older version parked it
 )
 
 LEASES = sa.Table(
@@ -149,6 +154,15 @@ class SqlStore:
         return await self._database.transact(
             lambda connection: work(connection, self._scope, *arguments), **options
         )
+
+    async def _look(self, work: Callable[[Connection], _T], none: _T, **options: Any) -> _T:
+        """As SqlDatabase.transact; `none` where a dry run finds no tables yet."""
+        try:
+            return await self._database.transact(work, **options)
+        except MissingTablesError:
+            if self._database.read_only:
+                return none
+            raise
 
     async def aclose(self) -> None:
         await self._database.release()

@@ -17,7 +17,9 @@ class MemoryDeadLetterStore:
         """There is nothing to check."""
 
     async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        self._dead_letters.update((dead_letter.id, dead_letter) for dead_letter in dead_letters)
+        for dead_letter in dead_letters:
+            if not self._is_later(dead_letter.id, dead_letter.epoch or None):
+                self._dead_letters[dead_letter.id] = dead_letter
 
     async def list(
         self, *, partition: str | None = None, reason: str | None = None
@@ -32,10 +34,16 @@ class MemoryDeadLetterStore:
     async def get(self, dead_letter_id: str) -> DeadLetter | None:
         return self._dead_letters.get(dead_letter_id)
 
-    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
+    async def delete(self, dead_letter_ids: Sequence[str], *, epoch: int | None = None) -> int:
         return sum(
-            self._dead_letters.pop(dead_letter_id, None) is not None for dead_letter_id in dead_letter_ids
+            self._dead_letters.pop(dead_letter_id, None) is not None
+            for dead_letter_id in dead_letter_ids
+            if not self._is_later(dead_letter_id, epoch)
         )
+
+    def _is_later(self, dead_letter_id: str, epoch: int | None) -> bool:
+        stored = self._dead_letters.get(dead_letter_id)
+        return stored is not None and epoch is not None and stored.epoch > epoch
 
     async def aclose(self) -> None:
         """Keeps everything: another consumer may open the store again."""

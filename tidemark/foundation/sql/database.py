@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -56,6 +57,10 @@ _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"
 _EXTRAS = {"postgresql": "postgres", "mssql": "azure-sql"}
 
 
+class MissingTablesError(SettingsError):
+    """Tables are not there and may not be created."""
+
+
 class JsonText(str):
     """A text that is JSON already."""
 
@@ -66,8 +71,8 @@ class SqlDatabase:
     """One database, shared by a sink and stores: each calls `use` first and `release` last; the last one closes it.
 
     `tables` are there before any transaction: where `create_tables` allows it (None: in SQLite only), missing ones are
-    created, and columns that an older version did not have are added. `setting` names the URL's setting in errors. Raises
-    SettingsError for a URL that cannot be read or whose driver is not installed.
+    created, and columns that an older version did not have are added. With `read_only` neither is, nor a file of SQLite. `setting`
+    names the URL's setting in errors. Raises SettingsError for a URL that cannot be read or whose driver is not installed.
     """
 
     def __init__(
@@ -78,17 +83,21 @@ class SqlDatabase:
         connections: int = 8,
         create_tables: bool | None = None,
         tables: Sequence[Table] = (),
+        read_only: bool = False,
     ) -> None:
         hide_text(url)
         self._url = _readable(url, setting)
         self._place = location_of(url)
         self._tables = tables
         self.dialect = self._url.get_backend_name()
-        self._create = self.dialect == "sqlite" if create_tables is None else create_tables
+        self.read_only = read_only
+        self._create = not read_only and (
+            self.dialect == "sqlite" if create_tables is None else create_tables
+        )
         # SQLite has one writer at a time; others would only poll for its lock.
         self._connections = 1 if self.dialect == "sqlite" else connections
         urgent = 0 if self.dialect == "sqlite" else URGENT
-        self.engine = _engine(self._url, setting, self._connections + urgent)
+        self.engine = _engine(self._url, setting, self._connections + urgent, read_only=read_only)
         self._threads = Threads(self._connections, "sql")
         self._urgent = Threads(urgent, "sql-urgent") if urgent else self._threads
         self._running: set[asyncio.Future[Any]] = set()
@@ -188,6 +197,7 @@ class SqlDatabase:
 
     def check_tables(self, tables: Sequence[Table]) -> None:
         """Create missing tables, if that is allowed. Blocks. Raises SettingsError and DBAPIError."""
+        self.require_file()
         if self._checked.issuperset(table.name for table in tables):
             return  # without the lock, because a hanging call may hold it
         with self._checking:
@@ -196,6 +206,12 @@ class SqlDatabase:
                 self._create_tables(missing)
             self._require(missing)
             self._checked.update(table.name for table in missing)
+
+    def require_file(self) -> None:
+        """Raises MissingTablesError if nothing may be created and the file of SQLite is missing: a connection would create it."""
+        name = self._url.database or ":memory:"
+        if self.read_only and self.dialect == "sqlite" and name != ":memory:" and not Path(name).exists():
+            raise MissingTablesError(f"{self!r} does not exist")
 
     def _create_tables(self, tables: Sequence[Table]) -> None:
         for table in tables:
@@ -235,7 +251,7 @@ class SqlDatabase:
         for table in tables:
             if table in absent:
                 names = ", ".join(each.name for each in absent)
-                raise SettingsError(
+                raise MissingTablesError(
                     f"{self!r} has no table {names}; create what is missing, or allow the consumer to:\n"
                     f"{ddl(absent, self.dialect)}"
                 )
@@ -270,7 +286,7 @@ def _readable(url: str, setting: str) -> URL:
     return parsed.set(drivername=driver) if driver else parsed
 
 
-def _engine(url: URL, setting: str, connections: int) -> Engine:
+def _engine(url: URL, setting: str, connections: int, *, read_only: bool) -> Engine:
     backend = url.get_backend_name()
     options: dict[str, Any] = {"json_serializer": _json, "hide_parameters": True}
     if backend == "sqlite" and url.database in {None, "", ":memory:"}:
@@ -293,7 +309,7 @@ def _engine(url: URL, setting: str, connections: int) -> Engine:
     if backend != "sqlite":
         event.listen(engine, "do_connect", _connect)
     if backend == "sqlite":
-        event.listen(engine, "connect", _open_sqlite)
+        event.listen(engine, "connect", partial(_open_sqlite, read_only=read_only))
         event.listen(engine, "begin", _begin_sqlite)
     if backend == "mssql":
         # Before the dialect asks the server who it is, on the same connection.
@@ -332,9 +348,10 @@ def _open_azure_sql(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _open_sqlite(connection: Any, _record: Any) -> None:
+def _open_sqlite(connection: Any, _record: Any, *, read_only: bool) -> None:
     connection.isolation_level = None  # the driver's own transactions know no savepoints
-    connection.execute("PRAGMA journal_mode = WAL")
+    if not read_only:  # it is written into the file
+        connection.execute("PRAGMA journal_mode = WAL")
     # A power cut may undo the last transactions, but rows and positions together: nothing is lost or doubled.
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA busy_timeout = {int(STATEMENT_TIMEOUT * 1000)}")

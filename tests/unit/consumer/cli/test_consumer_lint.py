@@ -75,6 +75,22 @@ def test_what_a_start_would_refuse_is_told_with_exit_status_1(lint, what, told):
     assert told in result.output.replace("\n", "")
 
 
+def test_what_a_trigger_would_refuse_is_told_too(lint, tmp_path):
+    values = {
+        **SETTINGS,
+        "CONSUMER_PARK": "status_404",
+        "CONSUMER_HOSTING": "trigger",
+        "EVENTHUB_NAME": "flights",
+    }
+    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": values}))
+    result = lint()
+
+    assert result.exit_code == 1
+    assert "hubs.flights: CONSUMER_PARK is set: with CONSUMER_HOSTING=trigger" in result.output.replace(
+        "\n", ""
+    )
+
+
 def test_json_has_problems_and_doubts_apart(lint):
     assert len(json.loads(lint("--json").output)["doubts"]) == 1
     assert len(json.loads(lint("--json", route="x = 1").output)["problems"]) == 2

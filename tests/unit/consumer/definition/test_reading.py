@@ -212,6 +212,33 @@ def test_an_only_sink_to_sql_keeps_everything_in_its_database(tmp_path):
     ]
 
 
+PARQUET = "[sinks.files]\ntype = 'parquet'\ncontainer = 'c'\nconnection = 'AzureWebJobsStorage'\ncolumns = { a = 'long' }\n"
+TO = "[[hubs.flights.routes]]\nto = '{}'\nalso = true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "doubts"),
+    [
+        (DELTA + HUB, ["hubs.flights.park: CONSUMER_PARK is set, and the sink writes in the order"], 0),
+        (
+            DELTA + PARQUET + HUB + TO.format("rows") + TO.format("files"),
+            ["hubs.flights.park: CONSUMER_PARK"],
+            0,
+        ),
+        (DELTA + SINK + HUB + TO.format("rows") + TO.format("documents"), [], 1),
+        (SINK + HUB, [], 0),
+    ],
+    ids=["one", "all", "some", "none"],
+)
+def test_parking_is_refused_where_all_sinks_are_ordered_and_doubted_where_some_are(text, told, doubts):
+    settings = {**SETTINGS, "CONSUMER_PARK": "status_404"}
+    found = problems(text, settings) if told else [*read(text, settings).doubts]
+
+    assert len(found) == max(len(told), doubts)
+    assert all(wanted in one for wanted, one in zip(told, found, strict=False))
+    assert told or all("sinks.rows of these sinks park nothing" in one for one in found)
+
+
 NAMESAKES = "[hubs.a]\nhub = 'h'\n[hubs.b]\nhub = 'H'\nconnection = 'Other'\n"
 
 

@@ -10,6 +10,7 @@ from consumer.leasing.away import watch_reach
 from consumer.leasing.reach import HUB, LONGEST, Reach, sink_named
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, PartitionState, WriteResult
+from consumer.sinks.routed import RoutedSink
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
@@ -111,7 +112,8 @@ class Hub:
 class Fleet:
     """Instances on one hub and one database; some of them do not reach one of the two."""
 
-    def __init__(self, instances, partitions=6):
+    def __init__(self, instances, partitions=6, several=False):
+        self.several = several
         self.logs, self.sink = {str(n): [] for n in range(partitions)}, MemorySink(MappingOptions("hub"))
         clock = lambda: asyncio.get_running_loop().time() + 1e9
         self.checkpoints, self.leases = MemoryCheckpointStore(clock=clock), MemoryLeaseStore(clock=clock)
@@ -133,7 +135,10 @@ class Fleet:
             return await found(partition, **options)
 
         hub = Hub(self.logs, lambda: name in self.no_hub)
-        ports = hub, Around(self.sink, of_sink), self.checkpoints, MemoryDeadLetterStore(), self.leases
+        sink = Around(self.sink, of_sink)
+        if self.several:  # the other one, which gets nothing, can always be reached
+            sink = RoutedSink({"": sink, "other": MemorySink(MappingOptions("hub"))})
+        ports = hub, sink, self.checkpoints, MemoryDeadLetterStore(), self.leases
         consumer, *rest = started(*ports, name, give_up_after=AFTER)
         consumer.ownership.listener = Around(consumer, noted)
         return consumer, *rest
@@ -157,11 +162,11 @@ class Fleet:
         await asyncio.gather(*(task for _, task, _ in self.running.values()))
 
 
-@pytest.mark.parametrize("service", [HUB, SINK])
+@pytest.mark.parametrize(("service", "several"), [(HUB, False), (SINK, False), (SINK, True)])
 async def test_who_alone_is_cut_off_gives_its_partitions_to_the_others_and_takes_part_when_it_is_back(
-    service,
+    service, several
 ):
-    fleet = Fleet("abc")
+    fleet = Fleet("abc", several=several)
     await fleet.feed(60)
     assert fleet.owned() == {"a": 2, "b": 2, "c": 2}
     cut_off = fleet.no_hub if service == HUB else fleet.no_sink

@@ -15,7 +15,7 @@ from consumer.errors import BacklogError, FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.model import Event, Outcome, WriteResult
-from consumer.options import BacklogLimits
+from consumer.options import BacklogLimits, ParkingRules
 from consumer.running.hosted import HostedConsumer, share_of
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
@@ -297,6 +297,11 @@ def test_each_interval_the_invocation_itself_tells_what_was_done(run, caplog):
     ("config", "story", "ways"),
     [
         ({"dry_run": True}, "COSMOS_WRITE is false", [{"dry_run": False}]),
+        (
+            {"parking": ParkingRules(("x",))},
+            "CONSUMER_PARK is set: .* nothing runs between two batches",
+            [{"parking": ParkingRules()}],
+        ),
         (
             {"fleet_rate": 5.0},
             "CONSUMER_FLEET_RATELIMIT is set, and CONSUMER_MAXIMUM_INSTANCES is not",

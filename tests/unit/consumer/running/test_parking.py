@@ -10,9 +10,19 @@ from msgspec import structs
 
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
-from consumer.model import Event, Outcome, Routes, Write, WriteResult
+from consumer.model import (
+    Checkpoint,
+    DeadLetter,
+    Event,
+    Outcome,
+    Rejection,
+    Routes,
+    Write,
+    WriteResult,
+)
 from consumer.options import BacklogLimits, BatchLimits, ParkingRules, ParkOrder
 from consumer.running.driver import Driver, DriverSettings
+from consumer.sinks.routed import RoutedSink
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
@@ -229,6 +239,87 @@ async def test_a_successor_writes_what_is_parked_and_the_owner_before_does_not_b
     await new.aclose()
 
     assert (world.sink.written, await world.numbers()) == ([0, 1], [])
+
+
+async def late_park(world, record, epoch):
+    """An owner of before parks an event under its claim, when its successor has written it long ago."""
+    letter = DeadLetter(
+        *("hub", "group~parked", record, Rejection("status_404", "no parent"), 1, time.time() - 61.0),
+        epoch=epoch,
+    )
+    await world.parked.put([letter], deadline=now() + 5.0)
+
+
+@pytest.mark.parametrize("order", list(ParkOrder))
+@pytest.mark.parametrize("epoch", [1, 0])  # 0: of an older version, which says nothing
+async def test_what_an_owner_of_before_parks_too_late_is_removed_and_not_written_over_what_is_newer(
+    order, epoch
+):
+    world = World(structs.replace(RULES, order=order))
+    await world.checkpoints.claim("0", "old", deadline=now() + 5.0)
+    new, second = await world.start("new")
+    first, later = events("a", "a")
+    await new.receive("0", second, [first, later])
+    await new.settled("0", second)
+    await late_park(world, first, epoch)
+    await asyncio.sleep(700.0)
+    await new.aclose()
+
+    assert world.sink.written == ([0, 1] if epoch else [0, 1, 0])
+    assert await world.numbers() == []
+
+
+async def test_what_was_parked_before_the_claim_is_written_even_if_a_list_showed_it_late():
+    world = World()
+    [event] = events("a")
+    old = await world.checkpoints.claim("0", "old", deadline=now() + 5.0)
+    await world.checkpoints.save(old, Checkpoint("0", 0, "0"), deadline=now() + 5.0)
+    new, _ = await world.start("new")
+    await asyncio.sleep(1.0)
+    await late_park(world, event, 1)
+    await asyncio.sleep(700.0)
+    await new.aclose()
+
+    assert world.sink.written == [0]
+
+
+async def test_when_epochs_begin_anew_because_checkpoints_were_deleted_what_is_parked_goes_on():
+    world = World(structs.replace(RULES, order=ParkOrder.NONE))
+    world.sink = OneOfTwo()
+    driver, epoch = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
+    [event] = events("a")
+    await driver.receive("0", epoch, [event])
+    await asyncio.sleep(5.0)
+    await driver.aclose()
+    parked = [structs.replace(each, epoch=7) async for each in world.parked.list()]
+    await world.parked.put(parked, deadline=now() + 5.0)
+    world.checkpoints = MemoryCheckpointStore(clock=lambda: 0.0)
+    world.sink.answers = [Outcome.REJECT] * 2
+    driver, epoch = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
+    await driver.receive("0", epoch, [event])
+    await driver.settled("0", epoch)
+    [letter] = [each async for each in world.parked.list()]
+    assert (epoch, letter.epoch, letter.records) == (1, 7, ("0", "1"))
+    world.sink.answers = [Outcome.WRITTEN] * 2
+    await asyncio.sleep(80.0)
+    await driver.aclose()
+
+    assert (sorted(world.sink.indices), await world.numbers()) == ([0, 1], [])
+
+
+async def test_what_a_later_owner_parked_stays_when_one_of_before_ends_its_own():
+    world = World(structs.replace(RULES, order=ParkOrder.NONE))
+    world.sink.missing = {"a"}
+    old, epoch = await world.start("old")
+    [event] = events("a")
+    await old.receive("0", epoch, [event])
+    await old.settled("0", epoch)
+    world.sink.missing = set()
+    await late_park(world, event, epoch + 1)
+    await asyncio.sleep(70.0)
+    await old.aclose()
+
+    assert (world.sink.written, await world.numbers()) == ([0], [0])
 
 
 @pytest.mark.parametrize("order", list(ParkOrder))
@@ -455,13 +546,70 @@ async def test_parked_events_are_known_after_a_list_that_failed_in_the_middle():
     assert (sorted(world.sink.written), await world.numbers()) == ([0, 1], [])
 
 
-async def test_a_sink_in_the_order_of_partitions_parks_nothing():
+async def test_a_parked_record_whose_last_attempt_fails_joins_the_dead_letter_of_its_event():
+    class Refusing(OneOfTwo):
+        async def write(self, batch, *, deadline):
+            return [
+                WriteResult(Outcome.REJECT, 404 if record.index else 400, "refused")
+                for record in batch.records
+            ]
+
+    world = World(structs.replace(RULES, order=ParkOrder.NONE))
+    world.sink = Refusing()
+    driver, epoch = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    [early] = [each async for each in world.dead_letters.list()]
+    await asyncio.sleep(800.0)
+    await driver.aclose()
+    [letter] = [each async for each in world.dead_letters.list()]
+
+    assert (early.records, early.of) == (("0",), 2)
+    assert (letter.records, letter.of, letter.epoch) == (("0", "1"), 2, 0)
+
+
+async def test_what_an_older_version_parked_names_its_records_in_the_detail():
+    world = World()
+    [event] = events("-")
+    letter = DeadLetter(
+        "hub", "group~parked", event, Rejection("status_404", "no parent [records 1]"), 1, time.time() - 61.0
+    )
+    await world.parked.put([letter], deadline=now() + 5.0)
+    world.sink = OneOfTwo()
+    world.sink.answers = [Outcome.WRITTEN] * 2
+    driver, _ = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
+    await asyncio.sleep(5.0)
+    await driver.aclose()
+
+    assert (world.sink.indices, await world.numbers()) == ([1], [])
+
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_where_all_sinks_write_in_the_order_of_partitions_parking_is_refused(several):
     class Ordered(Sink):
         async def open(self):
             return Routes(by_partition=True)
 
-    with pytest.raises(SettingsError, match="CONSUMER_PARK is set"):
-        await World().start(sink=Ordered())
+    sink = RoutedSink({"a": Ordered(), "b": Ordered()}) if several else Ordered()
+    with pytest.raises(SettingsError, match=r"CONSUMER_PARK is set.*\. Unset CONSUMER_PARK: "):
+        await World().start(sink=sink)
+
+
+async def test_what_is_left_parked_for_sinks_that_cannot_try_it_is_named_with_the_way_on(caplog):
+    class Ordered(Sink):
+        async def open(self):
+            return Routes(by_partition=True)
+
+        def attach(self, claim):
+            pass
+
+    world = World(ParkingRules())
+    await late_park(world, *events("a"), 1)
+    driver, _ = await world.start(sink=Ordered())
+    await driver.aclose()
+
+    assert "`tidemark dead-letters replay --parked`" in caplog.text
+    assert await world.numbers() == [0]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,37 @@ async def test_an_event_of_several_records_is_written_when_all_of_them_are(keys,
     assert (result.outcome, sink.batches) == (outcome, batches)
 
 
+@pytest.mark.parametrize(
+    ("names", "of", "options", "written"),
+    [
+        (("1",), 3, {}, "b"),
+        (("0", "2"), 3, {}, "ac"),
+        (("1",), 1, {}, "b"),  # a parked event of an older version
+        (("1",), 2, {}, "abc"),  # the settings make other records of it now
+        (("1", "7"), 3, {}, "abc"),
+        ((), 3, {}, "abc"),  # a dead letter of an older version
+        (("1",), 3, {"whole": True}, "abc"),
+    ],
+)
+async def test_only_the_records_that_the_dead_letter_names_are_written_while_they_are_known(
+    names, of, options, written
+):
+    sink, event = Scripted({}), Event("0", 0, "", 0.0, b"{}")
+    tried = []
+
+    async def write(batch, *, deadline):
+        tried.extend(record.key for record in batch.records)
+        return [WriteResult(Outcome.WRITTEN)] * len(batch.records)
+
+    sink.write = write
+    preparation = Preparation(sink.prepare, mapping=several("abc"))
+    replay = Replay(sink, Routes(), preparation, **options)
+    letter = DeadLetter("h", "g", event, Rejection("r", ""), 1, 0.0, names, of)
+    [result] = await replay.write([letter], deadline=asyncio.get_running_loop().time() + 5.0)
+
+    assert (result.outcome, "".join(sorted(tried))) == (Outcome.WRITTEN, written)
+
+
 async def test_an_exception_is_a_retry_and_at_the_deadline_it_is_given_up():
     sink = Scripted({"a": [OSError("reset")] * 99})
 

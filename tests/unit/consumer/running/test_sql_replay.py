@@ -1,9 +1,11 @@
 """Dead letters of a transactional sink: written and removed in one transaction, exactly once."""
 
 import pytest
+from msgspec import structs
 
+from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Outcome, Rejection, Write
-from consumer.running.writing.replaying import ReplayingSink
+from consumer.running.writing.replaying import Replay, ReplayingSink
 from tests.support.consumer.sql import FLIGHTS, T0, World, flight, soon
 
 TABLE = "CREATE TABLE flights (carrier TEXT NOT NULL, number INTEGER, seq INTEGER)"
@@ -29,6 +31,32 @@ async def test_a_letter_becomes_a_row_once_however_often_it_is_replayed(world):
 
     assert outcomes == [Outcome.WRITTEN, Outcome.WRITTEN]
     assert await world.written() == [7]
+    assert await world.dead() == []
+
+
+async def test_of_an_event_of_several_rows_the_letter_names_those_that_are_not_there(world):
+    event = flight(7)
+    records = [
+        structs.replace(world.sink.prepare(Write(event, {"carrier": carrier, "number": 1}, n)), index=n, of=3)
+        for n, carrier in enumerate(("AA", None, "UA"))
+    ]
+    await world.claim()
+    await world.write_records(*records)
+    [letter] = [each async for each in world.dead_letters.list()]
+    assert (letter.records, letter.of) == (("1",), 3)
+    mended = Preparation(
+        world.sink.prepare,
+        mapping=lambda event, _: [
+            Write(event, {"carrier": carrier, "number": 1}, n) for n, carrier in enumerate("ABC")
+        ],
+    )
+    replay = Replay(world.sink, await world.sink.routes(), mended)
+    for _ in range(2):
+        [result] = await replay.write([letter], deadline=soon())
+        assert result.outcome is Outcome.WRITTEN
+
+    rows = await world.run("SELECT carrier FROM flights ORDER BY carrier")
+    assert [row[0] for row in rows] == ["AA", "B", "UA"]
     assert await world.dead() == []
 
 
