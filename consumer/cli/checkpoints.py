@@ -61,7 +61,7 @@ def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> Non
     """Every partition: low-water mark, events settled beyond it, owner, age, lag."""
 
     async def work() -> list[Row]:
-        parts = support.open_parts(root, hub)
+        parts = support.open_parts(root, hub, dry_run=True)
         stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
         names = sorted({*stored, *states}, key=partition_order)
         return [row_of(name, stored.get(name), states.get(name)) for name in names]
@@ -77,7 +77,7 @@ def export(root: Root = COMMAND_ROOT, hub: Hub = None) -> None:
     """All positions as JSON, for `set --from`."""
 
     async def work() -> Export:
-        parts = support.open_parts(root, hub)
+        parts = support.open_parts(root, hub, dry_run=True)
         stored = await _read(parts.checkpoints())
         if bad := [f"partition {name}: {why}" for name, why in stored.items() if isinstance(why, str)]:
             raise TidemarkError("; ".join(bad))
@@ -137,8 +137,9 @@ def set_(
     file = None if from_ is None else _file(from_)
 
     partitions = partition or []
+    _, dry_run = support.open_for(root, hub, dry_run=dry_run)
     planned = support.run(lambda: _plan((root, hub), partitions, wanted, file))
-    for row, target, effect in planned:
+    for row, (target, _), effect in planned:
         where = f"{position_of(row)} -> {position_text(target)}"
         console.print(f"partition {escape(row.partition)}: {where}: {effect}", soft_wrap=True)
     if any(effect.again for _, _, effect in planned) and (marked := _sinks_with_marks(root, hub)):
@@ -155,36 +156,46 @@ def set_(
     console.print(f"[green]set[/] {len(planned)}; a running consumer continues there by itself")
 
 
+Target = tuple[Checkpoint, int]
+"""A new position, and the hub whose keys are plain if none is stored yet; see incarnation_of."""
+
+
 async def _plan(
     where: tuple[Path, str | None], partitions: Sequence[str], wanted: NewPosition, file: Export | None
-) -> list[tuple[Row, Checkpoint, Effect]]:
-    """The stored positions, the new ones, and what they do."""
-    parts = support.open_parts(*where)
+) -> list[tuple[Row, Target, Effect]]:
+    """The stored positions, the new ones, and what they do. Changes nothing."""
+    parts = support.open_parts(*where, dry_run=True)
     stored = await _read(parts.checkpoints())
     if file is not None and file.hub != parts.config.hub:
         raise TidemarkError(
             f"the file holds positions of hub '{file.hub}', the settings name '{parts.config.hub}'"
         )
-    receiver, store = parts.receiver(), parts.checkpoints()
+    receiver = parts.receiver()
     try:
-        targets = await _targets(receiver, partitions, wanted, stored, file)
-        targets = [await _of_hub(store, receiver, target, stored) for target in targets]
-        states = [await receiver.state(target.partition) for target in targets]
+        targets = [
+            await _of_hub(receiver, target, stored)
+            for target in await _targets(receiver, partitions, wanted, stored, file)
+        ]
+        states = [await receiver.state(target.partition) for target, _ in targets]
     finally:
         await receiver.close()
-        await store.aclose()
     planned = []
-    for target, state in zip(targets, states, strict=True):
+    for (target, first), state in zip(targets, states, strict=True):
         before = stored.get(target.partition)
-        planned.append((row_of(target.partition, before, None), target, effect_of(before, target, state)))
+        effect = effect_of(before, target, state)
+        planned.append((row_of(target.partition, before, None), (target, first), effect))
     return planned
 
 
-async def _put(where: tuple[Path, str | None], targets: Sequence[Checkpoint]) -> None:
+async def _put(where: tuple[Path, str | None], targets: Sequence[Target]) -> None:
     store = support.open_parts(*where).checkpoints()
     try:
-        for target in targets:
-            await store.put(msgspec.structs.replace(target, owner=OPERATOR), deadline=support.soon())
+        others = (await store.load_all(deadline=support.soon())).values()
+        for target, first in targets:
+            incarnation = await incarnation_of(store, target.origin.hub, first=first, others=others)
+            origin = msgspec.structs.replace(target.origin, incarnation=incarnation)
+            position = msgspec.structs.replace(target, owner=OPERATOR, origin=origin)
+            await store.put(position, deadline=support.soon())
     finally:
         await store.aclose()
 
@@ -244,11 +255,8 @@ async def _targets(
 
 
 async def _of_hub(
-    store: CheckpointStore,
-    receiver: HubReceiver,
-    target: Checkpoint,
-    everything: Mapping[str, Checkpoint | str],
-) -> Checkpoint:
+    receiver: HubReceiver, target: Checkpoint, everything: Mapping[str, Checkpoint | str]
+) -> Target:
     """The target with the hub that it belongs to, so that the consumer trusts it. Raises TidemarkError if it belongs to another
     hub of the name.
     """
@@ -263,7 +271,6 @@ async def _of_hub(
     before = hub
     if isinstance(stored, Checkpoint):
         before = stored.origin.hub or (hub if is_of_hub(stored, state, receiver.created_at) else 0)
-    incarnation = await incarnation_of(store, hub, first=before, others=everything.values())
     since = since_of(everything.values(), hub)
     since = time.time() if since is None else since
     partitions = target.origin.partitions or len(await receiver.partitions())
@@ -275,10 +282,9 @@ async def _of_hub(
         seeks=(*orders, order)[-MOST_SEEKS:],
         hub=hub,
         partitions=partitions,
-        incarnation=incarnation,
         since=since,
     )
-    return msgspec.structs.replace(target, origin=origin)
+    return msgspec.structs.replace(target, origin=origin), before
 
 
 async def _target(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
+from msgspec import structs
 from rich.markup import escape
 
 from consumer.definition.loading import find_hub, load_definition
@@ -41,15 +42,27 @@ def own_modules_of(root: Path) -> None:
         sys.path.insert(0, str(root))
 
 
-def open_parts(root: Path, hub: str | None = None) -> Parts:
-    """The parts that the settings in a folder name, or its file for `hub`. Raises TidemarkError."""
+def open_parts(root: Path, hub: str | None = None, *, dry_run: bool = False) -> Parts:
+    """The parts that the settings in a folder name, or its file for `hub`. Those of a dry run create nothing. Raises TidemarkError."""
     from consumer.running.assembly import Parts
 
     own_modules_of(root)
     settings = load_settings(root)
     check_app(root, settings, STORAGE)
     found = find_hub(load_definition(settings), hub)
-    return Parts(found.config, found.settings, found)
+    config = structs.replace(found.config, dry_run=dry_run or found.config.dry_run)
+    return Parts(config, found.settings, found)
+
+
+def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool]:
+    """The parts for a command that changes something, and whether it must not: by its option, or by the settings, which is told."""
+    try:
+        parts = open_parts(root, hub, dry_run=dry_run)
+    except TidemarkError as error:
+        fail(str(error))
+    if parts.config.dry_run and not dry_run:
+        console.print("COSMOS_WRITE is false, so this is a dry run")
+    return parts, dry_run or parts.config.dry_run
 
 
 def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

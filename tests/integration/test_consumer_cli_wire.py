@@ -34,7 +34,9 @@ def tidemark(world, monkeypatch):
         app = typer.Typer()
         merged = {**world.settings, **settings}
         mount(app)
-        monkeypatch.setattr(support, "open_parts", lambda root, _hub=None: Parts(read_config(merged), merged))
+        monkeypatch.setattr(
+            support, "open_parts", lambda root, _hub=None, **_: Parts(read_config(merged), merged)
+        )
         return await asyncio.to_thread(CliRunner().invoke, app, arguments, catch_exceptions=False)
 
     return run
@@ -152,7 +154,7 @@ async def test_letters_are_written_once_the_cause_is_repaired(world, tidemark):
     assert (result.exit_code, "1 dead letters remain" in result.stderr) == (1, True)
     assert world.ids() == {"f0", "f1", "f7"}
     gone = await tidemark("dead-letters", "purge", "--all", "--yes")
-    assert "deleted 1 dead letters" in gone.output
+    assert "deleted 1 dead letter" in gone.output
     assert "0 dead letters" in (await tidemark("dead-letters", "list")).output
 
 

@@ -25,8 +25,10 @@ from consumer.model import (
     PartitionState,
     Rejection,
     Routes,
+    Write,
     WriteResult,
 )
+from consumer.options import ParkingRules, ParkOrder
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
@@ -69,7 +71,9 @@ class FakeReceiver:
 
 class FakeParts:
     def __init__(self):
-        self.config = SimpleNamespace(hub="orders", consumer_group="readers")
+        self.config = SimpleNamespace(
+            hub="orders", consumer_group="readers", dry_run=False, parking=ParkingRules()
+        )
         self.positions, self.dead, self.hub = MemoryCheckpointStore(), MemoryDeadLetterStore(), FakeReceiver()
         self.later = MemoryDeadLetterStore()
         self.target = MemorySink(MappingOptions("orders"))
@@ -102,7 +106,7 @@ def parts():
 def tidemark(parts, monkeypatch):
     app = typer.Typer()
     mount(app)
-    monkeypatch.setattr(support, "open_parts", lambda root, _hub=None: parts)
+    monkeypatch.setattr(support, "open_parts", lambda root, _hub=None, **_: parts)
 
     def run(*arguments, answer=None):
         return CliRunner().invoke(
@@ -291,7 +295,7 @@ def test_positions_of_a_hub_that_was_created_anew_since_the_export_are_refused(
 
 
 def test_an_error_is_one_line_and_exit_status_1(tidemark, monkeypatch):
-    def broken(root, hub=None):
+    def broken(root, hub=None, **_):
         raise SettingsError("EVENTHUB_NAME is not set")
 
     monkeypatch.setattr(support, "open_parts", broken)
@@ -433,6 +437,140 @@ def test_parked_events_are_shown_where_they_are_asked_for(parts, tidemark):
     assert "1 parked event" in shown.stdout
     assert tidemark("dead-letters", "show", parked.id, "--parked").exit_code == 0
     assert "0 dead letters" in tidemark("dead-letters", "list").stdout
+
+
+def park(parts, *dead_letters, order=ParkOrder.NONE):
+    parts.config.parking = ParkingRules(("status_404",), order=order)
+    letters = [structs.replace(each, consumer_group="readers~parked", epoch=1) for each in dead_letters]
+    asyncio.run(parts.later.put(letters, deadline=1e12))
+    return [letter.id for letter in letters]
+
+
+def parked(parts):
+    async def numbers():
+        return [each.event.sequence_number async for each in parts.later.list()]
+
+    return asyncio.run(numbers())
+
+
+@pytest.mark.parametrize("command", ["replay", "purge"])
+def test_parked_events_are_replayed_or_purged_now_after_a_dry_run_that_changes_nothing(
+    parts, tidemark, command
+):
+    parts.unguarded_sinks = []
+    bury(parts, dead_letter(9))
+    park(parts, dead_letter(1, b'{"id": "a"}'), dead_letter(2, b"{"), dead_letter(3, b'{"id": "c"}'))
+
+    dry = tidemark("dead-letters", command, "--all", "--parked", "--dry-run")
+    assert "3 parked events; dry run: nothing was" in dry.output
+    assert (parked(parts), parts.target.documents) == ([1, 2, 3], {})
+    asked = tidemark("dead-letters", command, "--all", "--parked", answer="n\n")
+    assert (asked.exit_code, parked(parts)) == (1, [1, 2, 3])
+    done = tidemark("dead-letters", command, "--all", "--parked", "--yes")
+
+    assert parked(parts) == ([2] if command == "replay" else [])
+    assert len(parts.target.documents) == (2 if command == "replay" else 0)
+    assert ("1 parked events remain" in done.stderr) is (command == "replay")
+    assert buried(parts) == [9]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "fails", "left"),
+    [
+        ("--all", False, []),
+        ("--all", True, [1, 2, 4]),  # b is written, and c
+        ("2", False, [1, 2, 3, 4, 5]),  # its key has an earlier event
+        ("1", False, [2, 3, 4, 5]),
+        ("2 3", False, [1, 2, 4, 5]),
+    ],
+)
+def test_with_order_by_key_a_parked_event_stays_while_an_earlier_one_of_its_key_does(
+    parts, tidemark, chosen, fails, left
+):
+    class Sink(MemorySink):
+        async def write(self, batch, *, deadline):
+            if fails and batch.records[0].event.sequence_number == 1:
+                return [WriteResult(Outcome.REJECT, 404, "no parent")]
+            return await super().write(batch, deadline=deadline)
+
+    parts.target, parts.unguarded_sinks = Sink(MappingOptions("orders")), []
+    bodies = [b'{"id": "%c"}' % name for name in b"aabac"]
+    ids = park(parts, *(dead_letter(n + 1, body) for n, body in enumerate(bodies)), order=ParkOrder.KEY)
+    which = [chosen] if chosen == "--all" else [ids[int(n) - 1] for n in chosen.split()]
+    dry = tidemark("dead-letters", "replay", *which, "--parked", "--dry-run")
+    waits = re.search(r"(\d) would wait: an earlier event of its key", dry.output)
+    done = tidemark("dead-letters", "replay", *which, "--parked", "--yes")
+
+    assert parked(parts) == left
+    assert (waits is not None) is (chosen.startswith("2"))
+    assert ("an earlier event of its key stays parked" in done.stderr) is (fails or chosen.startswith("2"))
+
+
+def test_a_parked_event_becomes_a_dead_letter_first_for_a_sink_that_removes_that_itself(parts, tidemark):
+    class Transactional(MemorySink):
+        transactional = True
+
+        async def open(self):
+            return Routes(by_partition=True)
+
+        async def replay(self, records, *, deadline):
+            found = f"orders~readers~0~{records[0].event.sequence_number}"
+            assert await parts.dead.delete([found]) == 1
+            return WriteResult(Outcome.WRITTEN)
+
+    parts.target = Transactional(MappingOptions("orders"))
+    park(parts, dead_letter(1), dead_letter(2))
+
+    assert tidemark("dead-letters", "replay", "--all", "--parked", "--yes").exit_code == 0
+    assert (parked(parts), buried(parts)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("letter", "options", "outcome"),
+    [
+        ({"records": ("1",), "of": 2}, [], "would be written\n"),
+        ({"records": ("1",), "of": 2}, ["--whole"], "would be written\n"),
+        ({"records": ("1",), "of": 3}, [], "would be written, with all records of the event: which of them"),
+        ({"rejection": Rejection("x", "record 1 for rows: y")}, [], "with all records of the event: which"),
+        ({}, [], "would be written\n"),  # as a whole, before it had records
+    ],
+)
+def test_a_dry_run_says_where_it_is_unknown_which_records_were_written(
+    parts, tidemark, letter, options, outcome
+):
+    parts.unguarded_sinks = []
+    twice = lambda event, documents: [Write(event, documents[0], index) for index in range(2)]
+    parts.preparation = lambda sink: Preparation(sink.prepare, mapping=twice)
+    bury(parts, structs.replace(dead_letter(1), **letter))
+
+    assert outcome in tidemark("dead-letters", "replay", "--all", "--dry-run", *options).output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["dead-letters", "replay", "--all", "--yes"],
+        ["dead-letters", "purge", "--all", "--yes"],
+        ["dead-letters", "purge", "--all", "--yes", "--parked"],
+        ["checkpoints", "set", "--all", "--latest", "--yes"],
+    ],
+)
+def test_where_the_settings_say_dry_run_every_command_is_one(parts, tidemark, command):
+    parts.config.dry_run, parts.unguarded_sinks = True, []
+    bury(parts, dead_letter(1))
+    park(parts, dead_letter(2))
+    result = tidemark(*command)
+
+    assert "COSMOS_WRITE is false, so this is a dry run" in result.output
+    assert (buried(parts), parked(parts), stored(parts), parts.target.documents) == ([1], [2], {}, {})
+
+
+@pytest.mark.parametrize("answer", [None, "n\n"])
+def test_a_plan_of_positions_notes_nothing_not_even_which_hub_has_plain_keys(parts, tidemark, answer):
+    options = ["--dry-run"] if answer is None else []
+    tidemark("checkpoints", "set", "--all", "--latest", *options, answer=answer)
+
+    assert asyncio.run(parts.positions.hub_with_plain_keys(7, deadline=0)) == 7
 
 
 def test_replay_through_a_transactional_sink_leaves_deleting_to_its_transaction(parts, tidemark):

@@ -1,0 +1,269 @@
+"""`tidemark dead-letters replay`: writes dead letters or parked events again, by the present settings."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct, structs
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from consumer.cli import support
+from consumer.cli.selecting import (
+    After,
+    All,
+    Before,
+    Ids,
+    Parked,
+    Partition,
+    ReasonOption,
+    Selection,
+    Text,
+    named,
+    selected,
+    times_of,
+    with_store,
+)
+from consumer.cli.support import DEADLINE, Hub, Root, Yes, console, fail, plain
+from consumer.core.parked import has_names
+from consumer.mapping.preparing import Preparation
+from consumer.model import DeadLetter, Outcome, Record, WriteResult
+from consumer.ports import DeadLetterStore, Sink
+from consumer.running.writing.replaying import ComparingSink, Replay, records_left
+from consumer.versions import SUPERSEDED
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.wording import count_text
+
+if TYPE_CHECKING:  # the SDKs take a second; --help needs none
+    from consumer.running.assembly import Parts
+
+_SEVERAL = re.compile(r"record \d+( for .*)?: ")
+"""How the reason of an event with several rejected records begins, which is all that an older version stored of them."""
+
+Whole = Annotated[
+    bool,
+    typer.Option(
+        "--whole",
+        help="All records of each event, also those that are not in its dead letter because they were written.",
+    ),
+]
+
+
+def replay(
+    ids: Ids = None,
+    partition: Partition = None,
+    reason: ReasonOption = None,
+    text: Text = None,
+    after: After = None,
+    before: Before = None,
+    all_: All = False,
+    parked: Parked = False,
+    whole: Whole = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the present settings make of them, and write nothing.")
+    ] = False,
+    yes: Yes = False,
+    root: Root = COMMAND_ROOT,
+    hub: Hub = None,
+) -> None:
+    """Maps and writes dead letters again, or parked events now, by the present settings, and deletes those that were written.
+
+    With a version guard nothing replaces what a later event made of the same document. Without one, an event that is
+    replayed late overwrites it. With CONSUMER_PARK_ORDER=key a parked event stays while an earlier one of its key does. The command
+    may be stopped at any time: started again, it goes on with those that are left. Exit status 1 when some remain.
+    """
+    selection = selected(ids, partition, reason, all_=all_, text=text, times=times_of(before, after))
+    parts, dry_run = support.open_for(root, hub, dry_run=dry_run)
+    task = Task(parts, selection, parked, whole)
+    where, what = (root, hub), named(parked=parked)
+    risk = _risk(parts) if dry_run or not yes else ""
+    if dry_run:
+        counts = with_store(where, task.try_out, parked=parked, dry_run=True)
+        for outcome, count in sorted(counts.items()):
+            console.print(f"{count:,} {plain(outcome)}", soft_wrap=True)
+        console.print(
+            f"{count_text(counts.total(), what)}; dry run: nothing was written. {risk}", soft_wrap=True
+        )
+        return
+    support.ask(f"Write these events again? {risk}", yes=yes)
+    if remain := with_store(where, task.run, parked=parked):
+        for dead_letter, why in remain:
+            support.errors.print(f"[red]{plain(dead_letter.id)}[/] {plain(why)}", soft_wrap=True)
+        fail(f"{len(remain)} {what}s remain")
+
+
+def _risk(parts: Parts) -> str:
+    """What a replay may overwrite."""
+    unguarded = parts.unguarded_sinks
+    if not unguarded:
+        return "The version guard leaves alone what later events made of the same documents."
+    return f"They overwrite what later events made of the same documents: {', '.join(unguarded)} has no version guard (docs/writing.md)."
+
+
+class Task(Struct, frozen=True):
+    """What is replayed, and how. `by_key`: an event waits for those before it in the store that have its key."""
+
+    parts: Parts
+    selection: Selection
+    parked: bool
+    whole: bool
+
+    @property
+    def by_key(self) -> bool:
+        return self.parked and self.parts.config.parking.by_key
+
+    async def _chunks(self, store: DeadLetterStore) -> AsyncIterator[list[DeadLetter]]:
+        """With `by_key` one event at a time, also those that are not selected."""
+        if not self.by_key:
+            async for chunk in self.selection.chunks(store):
+                yield chunk
+            return
+        [_ async for _ in self.selection.of(store)]  # raises for an id that does not exist
+        async for letter in store.list(partition=self.selection.partition):
+            yield [letter]
+
+    async def try_out(self, store: DeadLetterStore) -> Counter[str]:
+        """What would become of the events, by the mapping, and by what is there if the sink can compare."""
+        sink = self.parts.sink()
+        counts: Counter[str] = Counter()
+        try:
+            await sink.open()  # some sinks map by what their target is
+            preparation = self.parts.preparation(sink)
+            held = _Held(preparation, by_key=self.by_key)
+            async for letters in self._chunks(store):
+                for letter in letters:
+                    outcome = await held.why(letter) or await self._outcome_of(sink, preparation, letter)
+                    if self.selection.takes(letter):
+                        counts[outcome] += 1
+                    if not (self.selection.takes(letter) and outcome.startswith(_GONE)):
+                        await held.add(letter)
+        finally:
+            await sink.aclose()
+        return counts
+
+    async def _outcome_of(self, sink: Sink, preparation: Preparation, letter: DeadLetter) -> str:
+        try:
+            records = await _records(preparation, letter)
+        except UnavailableError as error:
+            return f"would wait: {error}"
+        several = ""
+        if not self.whole:
+            left = records_left(records, letter.records, letter.of)
+            is_of_several = letter.of > 1 or _SEVERAL.match(letter.rejection.detail)
+            if is_of_several and len(left) > 1 and not has_names(records, letter.records, letter.of):
+                several = ", with all records of the event: which of them were written is unknown"
+            records = left
+        rejections = sorted({record.rejection.reason for record in records if record.rejection is not None})
+        if rejections:
+            return f"would be rejected: {', '.join(rejections)}"
+        if all(record.dropped is not None for record in records):
+            return "would be dropped"
+        guarded = [
+            record for record in records if record.change is not None and record.change.stamp is not None
+        ]
+        if not isinstance(sink, ComparingSink):
+            return f"would be written{', or superseded by what is there' if guarded else ''}{several}"
+        try:
+            superseded = await sink.superseded(guarded, deadline=support.soon(DEADLINE))
+        except UnavailableError as error:
+            return f"would wait: {error}"
+        is_all = bool(superseded) and all(superseded) and len(superseded) == len(records)
+        return "would be superseded" if is_all else f"would be written{several}"
+
+    async def run(self, store: DeadLetterStore) -> list[tuple[DeadLetter, str]]:
+        """Writes the events and deletes those that were written, chunk by chunk. Returns the others, and why they remain."""
+        sink = self.parts.sink()
+        try:
+            return await self._run(store, sink)
+        finally:
+            await sink.aclose()
+
+    async def _run(self, store: DeadLetterStore, sink: Sink) -> list[tuple[DeadLetter, str]]:
+        remain: list[tuple[DeadLetter, str]] = []
+        preparation = self.parts.preparation(sink)
+        replayer = Replay(sink, await sink.open(), preparation, whole=self.whole)
+        held = _Held(preparation, by_key=self.by_key)
+        written = superseded = 0
+        with Progress(*_COLUMNS, console=console) as progress:
+            bar = progress.add_task("replaying", total=None, counts="")
+            async for letters in self._chunks(store):
+                chosen = [each for each in letters if self.selection.takes(each) and not await held.why(each)]
+                done: list[str] = []
+                for letter, result in await self._write(replayer, chosen):
+                    if result.outcome is Outcome.WRITTEN:
+                        done.append(letter.id)
+                        superseded += result.reason == SUPERSEDED
+                    else:
+                        remain.append((letter, result.reason or f"{result.outcome} {result.status}"))
+                await store.delete(done)
+                written += len(done)
+                for letter in letters:
+                    if letter.id not in done:
+                        if self.selection.takes(letter) and letter not in chosen:
+                            remain.append((letter, await held.why(letter)))
+                        await held.add(letter)
+                counts = f"{written:,} written, {len(remain):,} remain"
+                progress.update(bar, advance=len(letters), counts=counts)
+            progress.update(bar, total=written + len(remain), completed=written + len(remain))
+        console.print(f"[green]written[/] {written - superseded:,}")
+        if superseded:
+            console.print(
+                f"[yellow]superseded[/] {superseded:,}: a later event has changed the document, so nothing was written"
+            )
+        return remain
+
+    async def _write(
+        self, replayer: Replay, letters: Sequence[DeadLetter]
+    ) -> list[tuple[DeadLetter, WriteResult]]:
+        if self.parked and letters and replayer.sink.transactional:
+            # It writes what is a dead letter, and removes that, in one transaction.
+            group, store = self.parts.config.consumer_group, self.parts.dead_letters()
+            dead = [structs.replace(each, consumer_group=group, epoch=0) for each in letters]
+            try:
+                await store.put(dead, deadline=support.soon(DEADLINE))
+            finally:
+                await store.aclose()
+        results = await replayer.write(letters, deadline=support.soon(DEADLINE))
+        return list(zip(letters, results, strict=True))
+
+
+_GONE = ("would be written", "would be dropped", "would be superseded")
+_COLUMNS = (
+    SpinnerColumn(),
+    TextColumn("{task.description}"),
+    BarColumn(),
+    TextColumn("{task.fields[counts]}"),
+)
+
+
+class _Held:
+    """The keys of events that stay parked, for which later ones of the key wait."""
+
+    def __init__(self, preparation: Preparation, *, by_key: bool) -> None:
+        self._preparation = preparation
+        self._by_key = by_key
+        self._keys: set[tuple[str, str]] = set()
+
+    async def why(self, letter: DeadLetter) -> str:
+        """Why an event must wait; '' if it need not. Raises UnavailableError while its schema cannot be fetched."""
+        waits = self._by_key and not self._keys.isdisjoint(await self._keys_of(letter))
+        return "would wait: an earlier event of its key stays parked" if waits else ""
+
+    async def add(self, letter: DeadLetter) -> None:
+        if self._by_key:
+            self._keys |= await self._keys_of(letter)
+
+    async def _keys_of(self, letter: DeadLetter) -> set[tuple[str, str]]:
+        return {(letter.event.place, record.key) for record in await _records(self._preparation, letter)}
+
+
+async def _records(preparation: Preparation, letter: DeadLetter) -> list[Record]:
+    """What the present settings make of the event. Raises UnavailableError while its schema cannot be fetched."""
+    event, decoder = letter.event, preparation.decoder
+    if decoder is not None and (schemas := decoder.missing([event])):
+        await decoder.load(schemas, deadline=support.soon(DEADLINE))
+    return preparation.records([event])
