@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from azure.servicebus.exceptions import ServiceBusError
+from azure.core.exceptions import AzureError
 from rich.console import Console
 from rich.markup import escape
 
@@ -126,16 +126,19 @@ def servers(
 @app.command()
 def send(
     count: Annotated[int, typer.Argument(min=1, help="How many messages.")] = 1000,
+    queue: Annotated[
+        str, typer.Option(help="A queue of this name, which is made if it is missing, in place of it.")
+    ] = "",
 ) -> None:
     """Send messages to the local subscription that `start` watches, to see the autoscaler act."""
     from devstack.local import send as send_messages
 
     try:
-        asyncio.run(send_messages(count))
-    except ServiceBusError as error:
+        asyncio.run(send_messages(count, queue))
+    except (AzureError, OSError) as error:
         _print_error(f"the local Service Bus does not take messages; is `make start` running? {error}")
         raise typer.Exit(1) from None
-    console.print(f"{count} messages sent to topic 'orders'")
+    console.print(f"{count} messages sent to " + (f"queue '{queue}'" if queue else "topic 'orders'"))
 
 
 @app.command()

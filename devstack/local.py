@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import time
 from pathlib import Path
 
+from azure.core.exceptions import ResourceExistsError
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from rich.console import Console
 
 from devstack.demo.common import flights
@@ -141,15 +144,30 @@ def local_settings() -> dict[str, str]:
     return values
 
 
+def settings() -> dict[str, str]:
+    """Where to send: the environment's values win, as for the command line."""
+    return {name: os.environ.get(name, value) for name, value in local_settings().items()}
+
+
 async def send_flights(count: int, first: int, poison: int) -> None:
     """Sends real flights to the local event hub, and `poison` events that are none."""
-    settings = local_settings()
+    values = settings()
     events = flights.with_poison(list(flights.bodies(count, first=first)), poison)
-    await flights.send(settings["EventHubConnection"], settings["EVENTHUB_NAME"], events)
+    await flights.send(values["EventHubConnection"], values["EVENTHUB_NAME"], events)
 
 
-async def send(count: int) -> None:
-    """Sends `count` messages to the local topic."""
-    client = ServiceBusClient.from_connection_string(local_settings()["OrdersServiceBus"])
-    async with client, client.get_topic_sender(TOPIC) as sender:
+async def send(count: int, queue: str = "") -> None:
+    """Sends `count` messages to the queue, which is made if it is missing, or to the local topic."""
+    values = settings()
+    connection = values["OrdersServiceBus"]
+    if queue:
+        certificate = str(ROOT / values["TIDEMARK_CA_BUNDLE"])
+        administration = ServiceBusAdministrationClient.from_connection_string(
+            connection, connection_verify=certificate
+        )
+        async with administration:
+            with contextlib.suppress(ResourceExistsError):
+                await administration.create_queue(queue)
+    client = ServiceBusClient.from_connection_string(connection)
+    async with client, client.get_queue_sender(queue) if queue else client.get_topic_sender(TOPIC) as sender:
         await send_messages(sender, Ledger(), count)

@@ -55,7 +55,7 @@ param eventHubs source[] = []
 @description('Storage accounts whose queues, checkpoints or telemetry are read, besides that of the app.')
 param storageAccounts source[] = []
 
-@description('Whether to give the app its roles on what exists already. With false somebody else has to; docs/deploying.md has the commands.')
+@description('Whether to give the app its roles on what exists already. With false somebody else has to; docs/deploying/roles.md has the commands.')
 param assignTargetRoles bool = true
 
 @description('Whether to make and give roles of our own where the built-in ones allow far more than is used. Making them takes the right to write role definitions in every subscription concerned.')
@@ -78,7 +78,7 @@ param operatorPrincipalType string = 'User'
 @description('Whether they may also give orders, or read only.')
 param operatorMayOrder bool = false
 
-@description('Client id of an app registration of Microsoft Entra ID: people sign in, and its roles Tidemark.Reader and Tidemark.Operator open page and API. Empty for function keys. docs/deploying.md makes one.')
+@description('Client id of an app registration of Microsoft Entra ID: people sign in, and its roles Tidemark.Reader and Tidemark.Operator open page and API. Empty for function keys. docs/deploying/people.md makes one.')
 param signInClientId string = ''
 
 @description('Id of its tenant; empty for that of the subscription.')
@@ -106,7 +106,7 @@ param verifySchedule string = '30 * * * * *'
 @description('How long decisions are kept in the table ScalingLog, such as 30d.')
 param scalingLogRetention string = '30d'
 
-@description('Plan that the app itself runs on. Elastic Premium and Dedicated have instances that never go to sleep; docs/deploying.md has the differences.')
+@description('Plan that the app itself runs on. Elastic Premium and Dedicated have instances that never go to sleep; docs/deploying/plan-and-network.md has the differences.')
 @allowed([
   'FlexConsumption'
   'ElasticPremium'
@@ -276,7 +276,7 @@ var registryIds = assignTargetRoles && !empty(consumerImage) && !empty(consumerR
 var resourceIds = assignTargetRoles ? union(map(givenResources, each => toLower(each.id)), []) : []
 var resourceTypes = union(map(resourceIds, id => join(take(skip(split(id, '/'), 6), 2), '/')), [])
 
-// Roles of our own end at what is used. The others are those that deploying.md lists beside them.
+// Roles of our own end at what is used. The others are those that docs/deploying/roles.md lists beside them.
 var ourRoles = {
   plan: guid(subscription().id, token, 'plan')
   autoscale: guid(subscription().id, token, 'autoscale')
@@ -762,7 +762,7 @@ output AZURE_CONSUMER_APP_NAME string = empty(consumerImage) ? '' : 'ca-tidemark
 @description('Name of the storage account with the queues, the state and the decision log.')
 output AZURE_STORAGE_ACCOUNT_NAME string = storage.outputs.name
 
-@description('Object id of the identity that needs the roles of docs/deploying.md on every further target.')
+@description('Object id of the identity that needs the roles of docs/deploying/roles.md on every further target.')
 output TIDEMARK_PRINCIPAL_ID string = identity.outputs.principalId
 
 @description('Client id of that identity, for <connection>__clientId of further connections.')

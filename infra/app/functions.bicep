@@ -153,7 +153,7 @@ var runtime = {
 var settingsOfPlan = {
   FlexConsumption: {}
   // Elsewhere the platform would keep the package in a file share, which is opened by a key. So it lies in the container
-  // that Flex Consumption has it in, is read by the identity, and has to hold its Python packages (docs/deploying.md).
+  // that Flex Consumption has it in, is read by the identity, and has to hold its Python packages (docs/deploying/plan-and-network.md).
   ElasticPremium: union(runtime, {
     WEBSITE_RUN_FROM_PACKAGE: '${storage.properties.primaryEndpoints.blob}${deploymentContainerName}/tidemark.zip'
     WEBSITE_RUN_FROM_PACKAGE_BLOB_MI_RESOURCE_ID: identityId

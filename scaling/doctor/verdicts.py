@@ -254,7 +254,7 @@ def capacity(target: str, found: Capacity, minimum: int, maximum: int) -> Findin
         target,
         f"{text}, outside the policy's {minimum} to {maximum}: somebody else set it, such as a deployment whose template writes "
         "the number of instances",
-        'let the template leave the number alone (docs/deploying.md, "Templates beside an autoscaler"), or widen the bounds; '
+        'let the template leave the number alone (docs/deploying/releases.md, "Templates beside an autoscaler"), or widen the bounds; '
         "until then each deployment sets the capacity back",
     )
 

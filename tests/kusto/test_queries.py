@@ -318,7 +318,8 @@ def test_missing_values_are_as_in_kusto():
 
 def test_the_queries_of_the_guides_have_answers(tables):
     pages = [
-        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("azure-portal.md", "deploying.md")
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("azure-portal.md", "deploying/checking.md")
     ]
     texts = [text for page in pages for text in re.findall(r"```kusto\n(.*?)```", page, re.DOTALL)]
     ours = [text for text in texts if "Tidemark" in text]

@@ -1,4 +1,4 @@
-"""docs/deploying.md against the templates: parameters, variables, settings, extras."""
+"""docs/deploying.md and its pages by task against the templates: parameters, variables, settings, extras."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.infra.templates import (
 
 def test_the_parameters_are_documented_with_their_variables_and_defaults() -> None:
     parameters = TEMPLATES["main.bicep"].parameters
-    table = DEPLOYING.split("\n### Parameters\n")[1].split("\n#")[0]
+    table = DEPLOYING.split("\n## Parameters\n")[1].split("\n#")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in table.splitlines()
@@ -57,7 +57,7 @@ def test_every_setting_and_variable_the_guide_names_exists() -> None:
 def test_the_extras_of_the_package_are_in_the_guide() -> None:
     project = tomllib.loads((ROOT / "cli" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(project["optional-dependencies"])
-    table = DEPLOYING.split("\n### Extras\n")[1].split("\n#")[0]
+    table = DEPLOYING.split("\n## Extras\n")[1].split("\n#")[0]
 
     assert extras == set(re.findall(r"^\| `([\w-]+)`", table, re.MULTILINE))
     assert set(re.findall(r"--extra ([\w-]+)", DEPLOYING)) <= extras

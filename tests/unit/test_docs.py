@@ -485,6 +485,45 @@ def test_a_page_that_comes_from_the_code_is_what_the_code_gives(name):
     )
 
 
+def test_a_stranger_reads_at_most_1500_words_to_the_first_decision_on_a_queue_of_their_own():
+    top = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## See it work\n")[0]
+    tutorial = (ROOT / "docs/tutorials/autoscaler.md").read_text(encoding="utf-8").partition("\n## 6.")[0]
+
+    assert "(docs/tutorials/autoscaler.md)" in top
+    assert "scaling plan-orders out 1 -> 3: average waiting" in tutorial
+    assert len(f"{top} {tutorial}".split()) <= 1_500
+
+
+def test_the_texts_count_the_recorded_loads_as_they_are():
+    words = {6: "six", 8: "eight", 11: "eleven"}
+    traces = (ROOT / "benchmarks/autoscaling/traces").glob("*.csv.gz")
+    benchmarks = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (replayed,) = set(re.findall(r"Replayed: (\d+) traces", benchmarks))
+    alone = rows(benchmarks.partition("\nOne trace at a time,")[2].partition("\n**")[0])
+
+    assert f"On {words[int(replayed)]} recorded loads" in readme
+    assert f"[the {words[len([*traces])]} in this repository]" in readme
+    assert f"has {words[len(alone) - 2]}." in readme  # two stand apart
+    assert f"over {words[len(alone) - 2]} traces of a day to two weeks" in benchmarks
+
+
+def test_the_packages_of_azure_are_listed_with_their_bounds_and_the_version_of_the_tests():
+    accepted, lock = {}, (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    for file, parts in (("pyproject.toml", ("publisher",)), ("cli/pyproject.toml", None)):
+        project = tomllib.loads((ROOT / file).read_text(encoding="utf-8"))["project"]
+        extras = project["optional-dependencies"]
+        needed = [*project["dependencies"], *(text for part in parts or extras for text in extras[part])]
+        for name, bounds in re.findall(r"^(azure-[a-z-]+)([<>=][^;\n]*)", "\n".join(needed), re.MULTILINE):
+            accepted.setdefault(name, set()).add(f"`{bounds.strip()}`")
+    listed = rows(section("reference/compatibility.md", "## Packages of Azure"))
+
+    assert {cells[0].strip("`"): set(cells[1].split(" or ")) for cells in listed} == accepted
+    for name, _, tested in listed:
+        locked = re.findall(rf"^{name.strip('`')}==(\S+)", lock, re.MULTILINE)
+        assert re.findall(r"\d+\.\d+\.\w+", tested) == locked, name
+
+
 REPOSITORY = "https://example.org/tidemark"
 
 

@@ -139,7 +139,7 @@ def test_roles_can_be_left_to_others_those_on_the_apps_own_resources_excepted() 
 
 OF_ITS_OWN = "Microsoft.Authorization/permissions/read"  # the doctor asks what it may
 
-# What each role of our own may do; a test of the reasons stands in deploying.md.
+# What each role of our own may do; a test of the reasons stands in docs/deploying/roles.md.
 ACTIONS = {
     "Tidemark Plan Scaler": {"read", "write", "operationresults/read", OF_ITS_OWN},
     "Tidemark Autoscale Reader": {"read"},

@@ -178,7 +178,7 @@ CLONE = "in a clone of Tidemark, "
         (
             "host.json",
             "tidemark.commands",
-            "what is deployed needs the extra 'spark': docs/deploying.md#extras says how",
+            "what is deployed needs the extra 'spark': docs/deploying/packages.md#extras says how",
         ),
     ],
     ids=["environment", "uv tool", "pipx", "library alone", "deployed"],

@@ -20,7 +20,10 @@ EXAMPLES = {
     path: read(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "examples").rglob("*.bicep"))
 }
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-DEPLOYING = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+DEPLOYING = "\n".join(
+    page.read_text(encoding="utf-8")
+    for page in (ROOT / "docs/deploying.md", *sorted((ROOT / "docs/deploying").glob("*.md")))
+)
 PARAMETERS: dict[str, dict[str, Any]] = json.loads(
     (INFRA / "main.parameters.json").read_text(encoding="utf-8")
 )["parameters"]
