@@ -51,6 +51,15 @@ def flip_text(flip: Flip) -> str:
     return f"{_outcome_text(flip)} if {what}"
 
 
+def flip_texts(r: Recommendation) -> tuple[str, ...]:
+    """A sentence for each flip of a decision. That at the minimum nothing can scale in, nor out at the maximum, nobody asks."""
+    bounds = {Reason.SCALE_IN: r.minimum, Reason.SCALE_OUT: r.maximum}
+    told = (
+        f for f in r.flips if f.possible or f.outcome is None or bounds.get(Reason(f.outcome)) != r.current
+    )
+    return tuple(map(flip_text, told))
+
+
 def _outcome_text(flip: Flip) -> str:
     if flip.outcome is None:
         return "decide anew"
@@ -151,8 +160,8 @@ def line(recommendation: Recommendation) -> str:
     else:
         head = f"scaling {r.target} hold {'?' if r.current is None else r.current}"
     parts = [_why(r)]
-    if r.flips and not r.acts:
-        parts.append("; or ".join(map(flip_text, r.flips)))
+    if not r.acts:
+        parts.append("; or ".join(flip_texts(r)))
     return f"{head}: {'; '.join(part for part in parts if part)} [{r.decision_id}]"
 
 

@@ -393,7 +393,7 @@ def _entry(entry: LogEntry) -> EntryView:
 
 
 def _flips(decided: Recommendation | None) -> tuple[str, ...]:
-    return tuple(explain.flip_text(flip) for flip in decided.flips) if decided else ()
+    return explain.flip_texts(decided) if decided else ()
 
 
 def _limits(decided: Recommendation | None) -> tuple[str, ...]:

@@ -266,6 +266,15 @@ def test_a_hold_for_missing_samples_says_what_there_is_what_it_points_to_and_wha
     assert "within target possible" not in text
 
 
+@pytest.mark.parametrize(("current", "told"), [(1, False), (3, True)])
+def test_at_its_minimum_a_target_does_not_say_that_it_cannot_scale_in(current, told):
+    impossible = Flip(Reason.SCALE_IN, (Condition("maximum backlog", "<", 0.0),), possible=False)
+    decided = decide(policy(minimum=1), {"backlog": full(300.0)}, at(current), now=NOW)
+    text = line(msgspec.structs.replace(decided, flips=(impossible,)))
+
+    assert ("no scale in is possible" in text) is told
+
+
 def test_what_few_samples_point_to_changes_nothing():
     made = policy(metrics={"backlog": WINDOW}, rules=(THRESHOLD,))
     decided = decide(made, {"backlog": full(888.0, count=4)}, at(3), now=NOW)
