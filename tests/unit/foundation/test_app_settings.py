@@ -9,11 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 
+from tidemark.__main__ import command_line
 from tidemark.foundation import app_settings
 from tidemark.foundation.app_settings import load_settings
 from tidemark.foundation.azure.connections import storage_endpoint, table_service, transport_options
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.log import usage
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCAL = {
@@ -250,6 +253,33 @@ def test_a_command_is_about_the_nearest_folder_up_to_the_root_of_its_repository_
     monkeypatch.chdir(inner)
 
     assert app_settings.command_folder() == tmp_path / folder
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "folder", "named"),
+    [
+        ("lint", [], "app/deeper", True),
+        ("order", [], "app/deeper", True),  # one of the group reads it
+        ("lint", [], "app", False),  # the current folder has it
+        ("lint", [], "elsewhere", False),
+        ("lint", ["--root", "x"], "app/deeper", False),
+        ("lint", ["--root=x"], "app/deeper", False),
+        ("lint", ["--help"], "app/deeper", False),
+        ("schema", [], "app/deeper", False),  # reads no file
+    ],
+)
+def test_a_folder_above_the_current_one_is_named_where_a_command_reads_it(
+    tmp_path, monkeypatch, command, arguments, folder, named
+):
+    (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / folder)
+    monkeypatch.setattr(usage, "COMMAND_ROOT", tmp_path / "app")
+    commands = typer.main.get_command(command_line()).commands
+
+    note = usage.app_folder_note(commands[command], arguments)
+
+    assert bool(note) is named
+    assert not named or f"settings of {tmp_path / 'app'}," in note
 
 
 @pytest.mark.parametrize("border", ["st_uid", "st_dev"])

@@ -4,13 +4,16 @@ about wrong options. It imports little, because every command imports it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.version import VERSION
 
@@ -83,7 +86,22 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature that t
         raise typer.Exit
 
 
+def _takes_root(command: Any) -> bool:
+    """Whether a command, or one of a group, reads the app's folder."""
+    inner = getattr(command, "commands", {}).values()
+    return any(param.name == "root" for param in command.params) or any(map(_takes_root, inner))
+
+
+def app_folder_note(command: Any, arguments: Sequence[str]) -> str:
+    """Which folder's tidemark.toml and settings a command reads, where it is not the current one and nobody named it; else ''."""
+    chosen = any(text in {"--root", "--help"} or text.startswith("--root=") for text in arguments)
+    if chosen or Path() == COMMAND_ROOT or COMMAND_ROOT not in Path.cwd().parents or not _takes_root(command):
+        return ""
+    return f"tidemark.toml and settings of {COMMAND_ROOT}, above the current folder (--root names another)"
+
+
 def whole_command(
+    ctx: typer.Context,
     *,
     version: Annotated[
         bool,
@@ -94,3 +112,6 @@ def whole_command(
 ) -> None:
     """Autoscaling that explains every decision, and event consumption that loses nothing."""
     del version  # printed by its callback
+    command = getattr(ctx.command, "commands", {}).get(ctx.invoked_subcommand)
+    if command is not None and (note := app_folder_note(command, sys.argv[1:])):
+        typer.echo(note, err=True)
