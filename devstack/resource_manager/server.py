@@ -202,13 +202,14 @@ class ResourceManagerServer:
         source: OfferSource,
         *,
         operation_seconds: float = 0.0,
+        poll_after: int = 1,
     ) -> str:
         """Adds a Cosmos DB account whose throughput is in `source`, and returns its resource id."""
         account_id = (
             f"/subscriptions/{subscription}/resourceGroups/{resource_group}"
             f"/providers/Microsoft.DocumentDB/databaseAccounts/{name}"
         )
-        account = CosmosAccount(account_id, source, operation_seconds)
+        account = CosmosAccount(account_id, source, operation_seconds, poll_after)
         self._api.cosmos.accounts[account_id.lower()] = account
         return account_id
 
