@@ -323,15 +323,19 @@ async def test_the_local_server_takes_30_days_at_a_time_and_cuts_time_series_sil
         await client.close()
 
 
-async def test_93_days_are_pulled_in_days_within_the_calls_a_subscription_has(world):
-    world.add({LAST - 93 * DAY + 50: 1.0, LAST - 1: 2.0})
+@pytest.mark.parametrize(
+    ("days", "gone"),
+    [(15, 0), pytest.param(93, 2 * SETTLING, marks=pytest.mark.torture, id="all that is kept")],
+)
+async def test_many_days_are_pulled_in_days_within_the_calls_a_subscription_has(world, days, gone):
+    world.add({LAST - days * DAY + 50: 1.0, LAST - 1: 2.0})
     world.server._throttle.reads = BucketSize(250, 0.0)
 
-    result = await world.pull(days=93)
+    result = await world.pull(days=days)
 
-    assert len(result.minutes) == 93 * DAY - 2 * SETTLING
-    assert len(world.asked()) == 94
-    assert result.minutes[LAST - 93 * DAY + 50] == Minute(1.0)
+    assert len(result.minutes) == days * DAY - gone
+    assert len(world.asked()) == days + 1
+    assert result.minutes[LAST - days * DAY + 50] == Minute(1.0)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])

@@ -5,10 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from tests.support.examples import examples
 from tidemark.analysis.simulation.answer import Recorded, causes, choose, play
 from tidemark.analysis.simulation.field import TODAY, Target, field, target_per_unit
 from tidemark.analysis.simulation.waits import POINTS, series_of, waits_of
@@ -37,7 +38,7 @@ def loads(draw):
     return arrivals, tuple(parts)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(loads(), st.integers(1, 12))
 def test_waits_and_series_tell_what_the_counters_hold(load, instances):
     arrivals, parts = load
@@ -94,7 +95,7 @@ def questions(draw):
     return target, Recorded(1_799_625_600.0, 60, bins.tolist(), 1)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(7)
 @given(questions())
 def test_each_sentence_of_an_advice_holds(question):
     target, recorded = question

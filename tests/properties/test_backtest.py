@@ -4,12 +4,13 @@ import asyncio
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from scaling.config.policy import HPA_IN, HPA_OUT, Budget, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.model import Effect, EffectOutcome
+from tests.support.examples import examples
 from tests.support.scaling.runner import NOW, World, metric, policy
 from tidemark.analysis.backtest.replay.fleet import Model
 from tidemark.analysis.backtest.replay.history import History
@@ -115,7 +116,7 @@ def histories(draw, *, gaps=True, step=60.0):
     return History("plan", NOW, step, bins, backlog=draw(st.sampled_from([0.0, 500.0])))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(histories(), policies(), st.integers(1, 9), st.sampled_from([0.0, 30.0, 60.0, 200.0]), st.booleans())
 def test_what_is_skipped_changes_no_action_no_backlog_and_no_decision_that_is_made(
     history, made, initial, scaling_time, busy
@@ -136,7 +137,7 @@ def test_what_is_skipped_changes_no_action_no_backlog_and_no_decision_that_is_ma
     assert not any(by_time[at].acts for at in skipped)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(8)
 @given(histories(), policies(), st.sampled_from([0.0, 30.0, 200.0]))
 async def test_the_decisions_are_those_of_the_production_function_path(history, made, scaling_time):
     load = Load(history, 60.0)
@@ -211,7 +212,7 @@ def reference(bins, *, above, below, cooldown, initial, maximum, window=5, minut
     return actions, backlog
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     st.lists(st.integers(0, 1500), min_size=30, max_size=200),
     st.sampled_from([100.0, 500.0]),
@@ -255,7 +256,7 @@ def late_one_by_one(arrivals, backlog, *, slo_steps):
     return late, due
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(0, 40), min_size=12, max_size=80), st.integers(1, 4))
 @example([0, 35, 40, 16, 15, 15, 15, 15, 15, 0, 0, 0], 3)
 def test_late_messages_equal_a_count_of_single_messages(arrivals, slo_steps):

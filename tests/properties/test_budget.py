@@ -1,11 +1,12 @@
 """A day with a budget, whatever the load does: what is billed stays within it, and nothing goes below the minimum."""
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from scaling.config.policy import Budget
 from scaling.model import Reason, Spent, TargetState
+from tests.support.examples import examples
 from tests.support.scaling.budget import MIDNIGHT, RULE, budgeted, live, memories
 
 MINUTES = 1440
@@ -23,7 +24,7 @@ def begun(current, hours=0.0, **changes):
     return TargetState(spent=Spent(MIDNIGHT, MIDNIGHT, MIDNIGHT, hours, current, float(current), **changes))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(stretches, st.integers(1, 4), st.floats(1.0, 6.0), st.integers(0, 3))
 def test_no_more_than_the_budget_and_one_interval_is_billed(parts, minimum, times, delay):
     amount = minimum * 24 * times
@@ -38,7 +39,7 @@ def test_no_more_than_the_budget_and_one_interval_is_billed(parts, minimum, time
     assert min(day.capacities) >= minimum
 
 
-@settings(max_examples=12, deadline=None)
+@examples(6)
 @given(
     stretches,
     st.lists(st.floats(0.0, 400.0), min_size=24, max_size=24),
@@ -56,7 +57,7 @@ def test_nor_with_a_forecast_however_wrong_it_is(parts, by_hour, times, delay):
     assert min(day.capacities) >= 1
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(stretches, st.floats(1.0, 6.0), st.integers(0, 3))
 @example([(30, 31), (60, 45), (30, 35), (60, 3)], 5.60801754413364, 0)
 def test_no_hour_billed_at_its_highest_breaks_the_budget(parts, times, delay):
@@ -80,7 +81,7 @@ def test_no_hour_billed_at_its_highest_breaks_the_budget(parts, times, delay):
     assert min(day.capacities) >= 400
 
 
-@settings(max_examples=12, deadline=None)
+@examples(6)
 @given(st.integers(2, 45), st.integers(1, 4), st.floats(1.0, 6.0))
 def test_under_a_steady_load_it_steps_down_and_does_not_flap(wanted, minimum, times):
     day = live(
@@ -100,7 +101,7 @@ def test_under_a_steady_load_it_steps_down_and_does_not_flap(wanted, minimum, ti
     assert all(any(limit.reason is Reason.OVER_BUDGET for limit in each.limits) for each in held)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(6)
 @given(stretches, st.floats(1.0, 6.0))
 def test_a_budget_that_never_binds_changes_nothing(parts, times):
     plenty = live(budgeted(40 * 24 * times * 3 + 1), load_of(parts))

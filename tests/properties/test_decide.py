@@ -1,9 +1,7 @@
 """What holds for any windows, state, orders and feeds, however strange."""
 
-import os
-
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analysis.replay import decode_inputs, encode_inputs, replay, same
@@ -32,6 +30,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.window import Window, summarize
+from tests.support.examples import examples
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, metric, policy
 
 PER_UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
@@ -169,7 +168,7 @@ def policies(draw):
 pairs = st.fixed_dictionaries({"backlog": windows(), "ru": windows()})
 
 
-@settings(max_examples=1000 if os.environ.get("TORTURE") == "1" else 250)
+@examples(100)
 @given(policies(), pairs, states(), controls)
 def test_whatever_is_decided_is_bounded_consistent_and_replays_byte_for_byte(
     made, given_windows, state, orders
@@ -262,7 +261,7 @@ def delivered(fault: str, index: int, now: float) -> list[tuple[int, MetricSampl
     }[fault]
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(st.lists(faults, min_size=5, max_size=20), st.randoms(use_true_random=False))
 def test_a_feed_with_anything_missing_in_its_window_never_scales_in(feed: list[str], random) -> None:
     made = policy()

@@ -1,9 +1,10 @@
 """The rate of a fleet is never exceeded, whoever knows what of a hub that grows."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.leasing.fleet_share import SETTLED_AFTER, FleetShare
+from tests.support.examples import examples
 
 WHOLE = 1_000.0
 
@@ -61,7 +62,7 @@ class World:
         return sum(instance.rate() for instance in self.instances)
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(st.data())
 def test_the_shares_never_add_up_to_more_than_the_whole(data):
     world, now = World(data.draw), 0.0

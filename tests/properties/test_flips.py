@@ -1,13 +1,12 @@
 """Counterfactuals: what a recommendation says would have changed it, does change it, and as it says."""
 
-import os
 from collections.abc import Iterator
 from math import sin
 from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.config.policy import Budget, Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
@@ -38,6 +37,7 @@ from scaling.model import (
 )
 from scaling.rules.combine import metrics_of
 from scaling.window import Window
+from tests.support.examples import TORTURE, examples
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy, report
 
 PER_UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
@@ -112,7 +112,6 @@ EXPRESSIONS = (
         options={"rules": [{"type": r.type, **r.options} for r in (THRESHOLD, SECOND, GUARD)]},
     ),
 )
-TORTURE = os.environ.get("TORTURE") == "1"
 MIDNIGHT, NOON = 1_799_971_200.0, NOW // 3600 * 3600  # the day and the hour of NOW
 BEYOND = 1e-6
 """Relative step past a value that must be exceeded."""
@@ -511,7 +510,7 @@ def test_no_decision_of_a_day_by_the_first_policy_of_the_readme_promises_what_do
     assert reasons >= {Reason.WITHIN_TARGET, Reason.COOLING_DOWN, Reason.SCALE_OUT, Reason.SCALE_IN}
 
 
-@settings(max_examples=2000 if TORTURE else 100)
+@examples(60)
 @given(cases())
 def test_every_flip_leads_to_the_outcome_it_names(case: Case) -> None:
     assert_flips_come_true(case)
@@ -642,13 +641,13 @@ def young_cases(draw) -> Case:
     return case
 
 
-@settings(max_examples=2000 if TORTURE else 100)
+@examples(60)
 @given(young_cases())
 def test_what_missing_samples_point_to_follows_when_they_come_as_they_were(case: Case) -> None:
     assert_flips_come_true(case)
 
 
-@settings(max_examples=2000 if TORTURE else 100)
+@examples(60)
 @given(cases())
 def test_the_words_of_every_decision_are_one_line(case: Case) -> None:
     text = line(case.decide())

@@ -10,7 +10,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.config.policy import Budget, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
@@ -32,6 +32,7 @@ from scaling.model import (
     effect_of,
 )
 from scaling.window import Window, WindowSpec
+from tests.support.examples import examples
 
 START = 1_700_000_000.0
 RATE, CHARGE = 1000, 6
@@ -308,7 +309,7 @@ def run(seed: int, *, locked: bool, length: int = 250, load: RuleSpec = BY_BACKL
 
 
 @given(st.integers(0, 2**32), st.sampled_from([BY_BACKLOG, BY_FORECAST]))
-@settings(max_examples=400)
+@examples(200)
 def test_there_is_never_more_demand_than_request_units(seed, load):
     simulation = run(seed, locked=True, load=load)
 
@@ -382,7 +383,7 @@ def test_both_arrive_where_the_load_leads(goal):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 10))
-@settings(max_examples=50)
+@examples(25)
 def test_whatever_happened_half_an_hour_of_quiet_brings_both_where_the_load_leads(seed, goal):
     simulation = run(seed, locked=True)
     simulation.flying.clear()
@@ -429,7 +430,7 @@ def test_a_forecast_raises_request_units_before_its_instances_come_and_lowers_th
     assert there[-1] == demands[-1]
 
 
-@settings(max_examples=8, deadline=None)
+@examples(5)
 @given(
     st.lists(st.tuples(st.integers(1, 400), st.integers(1, 10)), min_size=1, max_size=8), st.floats(1.0, 6.0)
 )

@@ -3,7 +3,7 @@
 from math import isfinite
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.model import Reason
@@ -13,6 +13,7 @@ from scaling.rules.service_level.learning import Observation
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.view import MetricsView
 from scaling.window import Window, WindowSpec
+from tests.support.examples import examples
 from tests.support.scaling.service_level import NOW
 
 INTERVALS = st.sampled_from([15.0, 60.0, 300.0])
@@ -78,7 +79,7 @@ def numbers_of(value):
 
 
 @given(histories(), OBJECTIVES)
-@settings(max_examples=100)
+@examples(50)
 def test_learning_is_total_and_what_is_remembered_is_finite_and_small(history, objective):
     known, data = None, b""
     for seen in history:
@@ -92,7 +93,7 @@ def test_learning_is_total_and_what_is_remembered_is_finite_and_small(history, o
 
 
 @given(histories(), OBJECTIVES)
-@settings(max_examples=40)
+@examples(20)
 def test_the_same_history_gives_the_same_memory_byte_for_byte(history, objective):
     one = two = None
     for seen in history:
@@ -129,7 +130,7 @@ def taught(history, objective):
 
 
 @given(histories(), OBJECTIVES, AMOUNTS)
-@settings(max_examples=100)
+@examples(50)
 def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objective, backlog):
     rule, seen, known = taught(history, objective)
     verdict = rule.evaluate(view_at(seen, known, backlog=backlog))

@@ -5,7 +5,7 @@ import contextlib
 import tempfile
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -14,6 +14,7 @@ from consumer.model import Dropped, Outcome, Record, Write
 from consumer.sinks.sql.beside import SqlSinkBeside
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from tests.support.consumer.sql import FLIGHTS, SCOPE, World, event, flight, next_commit
+from tests.support.examples import examples
 
 TABLE = "CREATE TABLE flights (carrier VARCHAR(3) NOT NULL, number INTEGER CHECK (number < 1000), seq BIGINT)"
 EVENTS = 24
@@ -163,7 +164,7 @@ async def play_beside(folder, steps, poison, saved):
         assert await world.dead() == []
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(STEPS, POISON, st.booleans())
 def test_a_sql_sink_among_others_writes_each_row_once_and_no_mark_passes_a_rejected_event(
     steps, poison, saved
@@ -172,7 +173,7 @@ def test_a_sql_sink_among_others_writes_each_row_once_and_no_mark_passes_a_rejec
         asyncio.run(play_beside(folder, steps, poison, saved))
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(STEPS, POISON, SEVERAL)
 def test_every_event_is_a_row_or_a_dead_letter_exactly_once_and_the_position_never_falls(
     steps, poison, several

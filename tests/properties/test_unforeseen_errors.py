@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectors.service_bus.collector import ServiceBusQueueCollector
@@ -19,6 +19,7 @@ from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.cosmos.throughput import Throughput
 from scaling.storage.poison_queues import QueuePoisonQueues
 from tests.properties.odd_errors import chain, is_told, odd_errors
+from tests.support.examples import examples
 from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
 from tidemark.foundation.azure.tables import Table
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError
@@ -35,7 +36,7 @@ CALLS = (
     "log.purge",
 )
 STEP = {"metrics": {"backlog": metric(span=60.0, min_samples=1)}, "maximum": 3}
-MANY = settings(max_examples=150, deadline=None)
+MANY = examples(75)
 
 
 class Once:

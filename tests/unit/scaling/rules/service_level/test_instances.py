@@ -174,7 +174,7 @@ def test_a_constant_load_is_not_followed_to_and_fro(needed):
 )
 def test_a_queue_there_from_the_beginning_is_not_taken_for_slow_messages(service_time, concurrency, given):
     rate = concurrency / service_time
-    day = 2.0 * rate * (1.0 + 0.5 * np.sin(np.arange(24 * HOUR) / (24 * HOUR) * 2.0 * np.pi))
+    day = 2.0 * rate * (1.0 + 0.5 * np.sin(np.arange(8 * HOUR) / (24 * HOUR) * 2.0 * np.pi))
     load = np.random.default_rng(1).poisson(day).astype(float)
     load[:60] += 5.0 * rate
     options = {} if given is None else {"concurrency": given}
