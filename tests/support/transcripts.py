@@ -7,6 +7,7 @@ A line `$ command` begins a command, which goes on behind a backslash; the lines
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -58,3 +59,27 @@ def differs(shown: tuple[str, ...], printed: str) -> str:
         if not re.match("".join(map(_pattern, wanted[:count])), text):
             return f"{line!r} is shown, and this was printed:\n{printed}"
     return f"more was printed than is shown:\n{printed}"
+
+
+def shell_commands(text: str) -> Iterator[list[str]]:
+    """The words of each command of a shell text, those in `$(...)` and behind pipes too; `<name>` is something that the reader fills in."""
+    text = re.sub(r"<[^<>\n|&;]*>", "X", re.sub(r"\\\n", " ", text))
+    while inner := re.search(r"\$\(([^()]*)\)", text):
+        yield from shell_commands(inner[1])
+        text = f"{text[: inner.start()]}X{text[inner.end() :]}"
+    line = ""
+    for each in text.splitlines():
+        line = f"{line}\n{each}" if line else each
+        words = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+        words.whitespace_split = True
+        try:
+            found = list(words)
+        except ValueError:  # a quotation goes on in the next line
+            continue
+        line = ""
+        for part in re.split(r"\0[|&;]+\0", "\0".join(["", *found, ""]).replace("\0\0", "\0")):
+            command = [word for word in part.split("\0") if word]
+            while command and re.match(r"(?:export$|\w+=)", command[0]):
+                del command[0]
+            if command:
+                yield command

@@ -1,8 +1,22 @@
-"""How a transcript is read and compared: what may differ, and what may not."""
+"""How a transcript is read and compared: what may differ, and what may not; and every command of the pages by its form.
+
+tests/integration/test_transcripts.py runs those that can run here.
+"""
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
 
 import pytest
+import typer
+from typer.main import get_command
 
-from tests.support.transcripts import Step, differs, steps
+from devstack.__main__ import app as devstack
+from examples.__main__ import names
+from spark_jobs.cli import JOBS
+from tests.support.transcripts import FENCE, Step, differs, shell_commands, steps
+from tidemark.__main__ import command_line
 
 PAGE = """
 ```toml title="tidemark.toml"
@@ -48,3 +62,117 @@ def test_the_steps_of_a_page_in_their_order():
 )
 def test_what_is_printed_has_the_form_of_what_is_shown_or_has_not(shown, printed, same):
     assert (differs(tuple(shown.splitlines()), printed) == "") is same
+
+
+# -- the pages: every command exists, with its options
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [
+        *(
+            ROOT / name
+            for name in ("README.md", "docs/quickstart-azure.md", "devstack/README.md", "CONTRIBUTING.md")
+        ),
+        *(ROOT / "docs" / "tutorials").glob("*.md"),
+        *(ROOT / "examples").rglob("README.md"),
+    ]
+)
+OTHERS = {  # what is not ours and cannot run here: how its commands begin
+    "az": {
+        "login",
+        "acr build",
+        "appservice plan show",
+        "functionapp keys list",
+        "servicebus namespace show",
+    },
+    "azd": {"auth login", "down", "env get-value", "env new", "env set", "provision", "up"},
+    "databricks": {"bundle validate", "bundle deploy", "bundle run", "bundle destroy"},
+    "docker": {"build", "run"},
+    "gh": {"attestation verify"},
+    "git": {"clone", "push", "tag"},
+    "pip": {"install"},
+    "pipx": {"install"},
+    "uv": {"pip compile", "tool install"},
+}
+SHELL = {"cd", "echo", "grep", "seq", "sleep"}
+
+
+def written(page):
+    """Every command of a page: of its transcripts, and of the blocks that have commands alone."""
+    text = page.read_text(encoding="utf-8")
+    blocks = [body for language, _, body in FENCE.findall(text) if language in {"sh", "bash"}]
+    for block in [*blocks, *(step.command for step in steps(text))]:
+        yield from shell_commands(block)
+
+
+def parse(command, words):
+    """Raises where a word is no command, option or value that it takes."""
+    commands = vars(command).get("commands")
+    if commands and words and not words[0].startswith("-"):
+        parse(commands[words[0]], words[1:])
+    elif command.context_settings.get("allow_extra_args"):  # a Spark job: its options are read when it runs
+        single = typer.Typer()
+        single.command()(importlib.import_module(JOBS[command.name]).command)
+        parse(get_command(single), words)
+    else:
+        command.make_context(command.name, words)
+
+
+def check(command):
+    program, *words = command
+    if program in {"tidemark", ".venv/bin/tidemark"}:
+        parse(get_command(command_line()), words)
+    elif program.endswith("/python") and words[0] == "-m":
+        module, *rest = words[1:]
+        if module == "devstack":
+            parse(get_command(devstack), rest)
+        elif module == "examples":
+            assert set(rest) <= {*names(), "all"}
+        else:
+            assert importlib.util.find_spec(module), module
+    elif program == "make":
+        assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), words
+    elif program in OTHERS:
+        assert any(" ".join(words).startswith(known) for known in OTHERS[program]), command
+    else:
+        assert program in SHELL or program.endswith("/python"), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_of_a_page_exists_and_takes_the_options_that_it_is_given(page):
+    found = list(written(page))
+    for command in found:
+        check(command)
+
+    assert found
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "tidemark logs",
+        "tidemark log --sinse 1h",
+        "tidemark log --limit many",
+        "tidemark spark reconciliation --capure x",
+        "python3 -c x",
+        "make nothing",
+        "azd destroy",
+        "echo $(az vm list)",
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(wrong):
+    with pytest.raises(Exception):  # noqa: B017 - of whatever kind: typer's own, or an assertion
+        for command in shell_commands(wrong):
+            check(command)
+
+
+def test_the_commands_of_a_shell_text():
+    text = 'A=1 tidemark log --app "https://$(azd env get-value <name>).net" | grep x  # why\nexport B="$C"\ncd a && tidemark \\\n lint\n'
+
+    assert list(shell_commands(text)) == [
+        ["azd", "env", "get-value", "X"],
+        ["tidemark", "log", "--app", "https://X.net"],
+        ["grep", "x"],
+        ["cd", "a"],
+        ["tidemark", "lint"],
+    ]
