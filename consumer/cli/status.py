@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli.support import Json, Root, console, fail, run
+from consumer.telemetry.interval import shared_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.http.callers import NOBODY, named
 from tidemark.foundation.http.deployed_options import Account, App
@@ -140,7 +141,9 @@ def rate(
 
 
 def _show(consumer: ConsumerView) -> None:
-    limit = "no common limit" if consumer.rate_limit is None else f"limit {number_text(consumer.rate_limit)}"
+    limit = "no common limit"
+    if consumer.rate_limit is not None:
+        limit = f"limit {number_text(consumer.rate_limit)}{shared_text(consumer.rate_hubs_count)}"
     share = "?" if consumer.throttled_share is None else f"{consumer.throttled_share:.1%}"
     dropped = f", {consumer.dropped_total} dropped" if consumer.dropped_total else ""
     dropped += f", {consumer.parked_count} parked" if consumer.parked_count else ""
@@ -160,7 +163,7 @@ def _show(consumer: ConsumerView) -> None:
     for one in consumer.instances:
         instances.add_row(
             *(escape(one_line(one.instance)), one.state, duration_text(one.age), _number(one.written_per_s)),
-            "none" if one.rate_limit is None else _number(one.rate_limit),
+            "none" if one.rate_limit is None else _number(one.rate_limit) + shared_text(one.rate_hubs_count),
             *(f"{one.throttled_share:.1%}", _number(one.ru_per_record), _number(one.backlog_count)),
         )
     for one in consumer.instances:

@@ -100,6 +100,8 @@ class PipelineStatistics(Struct, frozen=True):
     """When the pipeline next does something by itself. In the past: it was not called in time."""
     request_unit_limit: float | None = None
     """Request units per second that may be charged; None means no limit."""
+    rate_hubs_count: int = 0
+    """How many hubs of the process share `rate_limit`; 0: it is of this one alone."""
 
     @property
     def parked_count(self) -> int:

@@ -96,6 +96,7 @@ def state_of(identity: Identity, pulse: Pulse, now: float) -> dict[str, Any]:
     state |= {
         "paused": statistics.pause_reason or None,
         "rate_limit": statistics.rate_limit,
+        "rate_hubs_count": statistics.rate_hubs_count,
         "request_unit_limit": statistics.request_unit_limit,
         "backlog_count": statistics.backlog_count,
         "oldest_age_s": round(statistics.oldest_age, 3),

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from consumer.config import ConsumerConfig, SinkKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
@@ -120,7 +122,10 @@ class ConsumerProcess:
         )
 
     def _statistics(self) -> PipelineStatistics | None:
-        return self.driver.statistics() if self.driver.is_open else None
+        if not self.driver.is_open:
+            return None
+        hubs = 0 if self.limiter is None else self.limiter.takers
+        return structs.replace(self.driver.statistics(), rate_hubs_count=hubs if hubs > 1 else 0)
 
     async def run(self, stop: asyncio.Event) -> PipelineStatistics:
         """Consumes until `stop` and returns the final statistics. Raises TidemarkError, which has the exit status."""

@@ -78,7 +78,8 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
         f"{counts} in {interval.seconds:.1f} s",
         "no RU charged" if charge is None else f"avg {charge:.2f} RU",
         f"backlog {statistics.backlog_count:,} ({_bytes(statistics.backlog_bytes)})",
-        f"{interval.written_per_s:,.1f} records/s of {'no limit' if limit is None else f'{limit:,g}'}",
+        f"{interval.written_per_s:,.1f} records/s of {'no limit' if limit is None else f'{limit:,g}'}"
+        + shared_text(statistics.rate_hubs_count),
         f"{interval.request_units_per_s:,.0f} RU/s, {interval.throttled_share:.1%} throttled",
         lag_text(statistics),
     ]
@@ -95,6 +96,11 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
     if statistics.paused:
         parts.append("receiving paused")
     return "; ".join(parts)
+
+
+def shared_text(hubs: int) -> str:
+    """Behind a limit, whose it is."""
+    return f" of {hubs} hubs together" if hubs else ""
 
 
 def dropped_text(dropped: Mapping[str, int]) -> str:

@@ -40,7 +40,8 @@ class PartitionView(PartitionRecord, frozen=True, kw_only=True):
 class ConsumerView(Struct, frozen=True):
     """A consumer: sums over its live instances, all null (counts 0) while there are none.
 
-    `rate_limit` is null unless every live instance has one; `throttled_share` and `oldest_age_s` are the highest.
+    `rate_limit` is null unless every live instance has one. It is for `rate_hubs_count` hubs together if these share it; 0: of this one
+    alone. `throttled_share` and `oldest_age_s` are the highest.
     `lag` is null while it is not known of every partition shown.
     """
 
@@ -56,6 +57,7 @@ class ConsumerView(Struct, frozen=True):
     dead_letters_total: int
     dropped_total: int
     parked_count: int
+    rate_hubs_count: int
     lag: int | None
     order: RateOrder | None
     ru_order: RateOrder | None
@@ -115,6 +117,7 @@ def _consumer(
         dead_letters_total=sum(stats.dead_letters_total for stats in rows),
         dropped_total=sum(stats.dropped_total for stats in rows),
         parked_count=sum(stats.parked_count for stats in live),
+        rate_hubs_count=max((stats.rate_hubs_count for stats in live), default=0),
         lag=sum(lag for lag in lags if lag is not None) if lags and None not in lags else None,
         order=orders[0],
         ru_order=orders[1],

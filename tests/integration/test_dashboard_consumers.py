@@ -151,13 +151,29 @@ async def test_numbers_and_plots_follow_without_a_reload(show, api):
     assert len(re.findall("V", await plot.locator("svg.canvas .limit-line").get_attribute("d"))) == 1
 
 
+async def test_a_limit_that_hubs_share_says_so_and_request_units_are_ordered_by_their_unit(show, api):
+    await report(api, rate_hubs_count=3)
+    page = await show()
+    await card(page).locator(".big").get_by_text("of 1,000 records/s of 3 hubs together").wait_for()
+    await page.get_by_role("button", name="Rate of flights").click()
+    dialog = page.get_by_role("dialog", name="Rate of flights")
+    await dialog.get_by_label("Limit of").select_option("request_units")
+    await dialog.get_by_label("Rate").select_option("fleet_rate")
+    await dialog.get_by_label("Per second").fill("4000")
+    await dialog.get_by_label("Your name").fill("ann")
+    await dialog.get_by_role("button", name="Set rate").click()
+
+    await card(page).get_by_text("ordered: 4,000 RU/s together by ann").wait_for()
+    assert "flights" not in api.consumers.rates.orders
+
+
 async def test_a_rate_is_ordered_with_a_key_and_shown_as_ordered(show, api):
     api.key = KEY
     await report(api)
     page = await show()
     await page.get_by_role("button", name="Rate of flights").click()
     dialog = page.get_by_role("dialog", name="Rate of flights")
-    await dialog.get_by_label("Records per second").fill("250.5")
+    await dialog.get_by_label("Per second").fill("250.5")
     await dialog.get_by_label("Your name").fill("ann")
     await dialog.get_by_role("button", name="Set rate").click()
     await dialog.get_by_role("alert").get_by_text("wants a key for orders").wait_for()
@@ -177,7 +193,7 @@ async def test_an_order_is_lifted(show, api):
     await card(page).get_by_text("ordered: 4,000 records/s together by dan").wait_for()
     await page.get_by_role("button", name="Rate of flights").click()
     dialog = page.get_by_role("dialog", name="Rate of flights")
-    await dialog.get_by_role("combobox").select_option("")
+    await dialog.get_by_label("Rate").select_option("")
     await dialog.get_by_label("Your name").fill("ann")
     await dialog.get_by_role("button", name="Set rate").click()
 

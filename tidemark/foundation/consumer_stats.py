@@ -68,6 +68,8 @@ class InstanceFigures(Struct, frozen=True, kw_only=True):
     dead_letters_total: _Count = 0
     dropped_total: _Count = 0
     parked_count: _Count = 0
+    rate_hubs_count: _Count = 0
+    """How many hubs of the process share the limit of records; 0: it is of this one alone."""
     written_total: _Count = 0
     retried_total: _Count = 0
     throttled_total: _Count = 0

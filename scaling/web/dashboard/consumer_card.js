@@ -9,10 +9,12 @@ const percentText = (share) => (share === null ? UNKNOWN : `${numberText(Math.ro
 const isLive = (instance) => instance.state === "alive" || instance.state === "paused";
 const countText = (count, noun) => `${numberText(count)} ${noun}${count === 1 ? "" : "s"}`;
 
-function orderText(order) {
+const holds = (order) => order && (order.rate !== null || order.fleet_rate !== null);
+
+function orderText(order, unit) {
   const each = order.rate !== null;
   const value = each ? order.rate : order.fleet_rate;
-  return `ordered: ${value ? `${numberText(value)} records/s ${each ? "each" : "together"}` : "no limit"} by ${order.by}`;
+  return `ordered: ${value ? `${numberText(value)} ${unit} ${each ? "each" : "together"}` : "no limit"} by ${order.by}`;
 }
 
 /** [text, tone, title] of everything about a consumer that is unusual. */
@@ -20,7 +22,6 @@ function consumerChips(view) {
   const silent = view.instances.filter((instance) => instance.state === "stale");
   const paused = view.instances.filter((instance) => instance.state === "paused");
   const orphans = view.partitions.filter((partition) => !partition.live);
-  const ordered = view.order && (view.order.rate !== null || view.order.fleet_rate !== null);
   return [
     silent.length && [`${silent.length} stale`, "bad", silent.map((instance) => instance.instance).join(", ")],
     orphans.length && [`${countText(orphans.length, "partition")} without a live instance`, "bad", orphans.map((partition) => partition.partition).join(", ")],
@@ -28,14 +29,18 @@ function consumerChips(view) {
     view.throttled_share > 0 && [`${percentText(view.throttled_share)} throttled`, "warn", "share of writes answered 429"],
     view.oldest_age_s > LONG_WAIT && [`oldest begun ${durationText(view.oldest_age_s)} ago`, "warn"],
     view.dead_letters_total > 0 && [countText(view.dead_letters_total, "dead letter"), "warn"],
-    ordered && [orderText(view.order), "guard"],
+    holds(view.order) && [orderText(view.order, "records/s"), "guard"],
+    holds(view.ru_order) && [orderText(view.ru_order, "RU/s"), "guard"],
   ].filter(Boolean);
 }
+
+/** Behind a limit, whose it is. */
+const sharedText = (view) => (view.rate_hubs_count ? ` of ${view.rate_hubs_count} hubs together` : "");
 
 function rateNumbers(view) {
   return h("span", { className: "numbers" },
     h("span", { className: "current" }, numberText(view.written_per_s)),
-    h("span", { className: "bounds" }, view.rate_limit === null ? "records/s" : `of ${numberText(view.rate_limit)} records/s`));
+    h("span", { className: "bounds" }, view.rate_limit === null ? "records/s" : `of ${numberText(view.rate_limit)} records/s${sharedText(view)}`));
 }
 
 function measuresOf(view) {
@@ -132,7 +137,7 @@ class ConsumerCard {
     this.view = view;
     this.trail.add(view);
     const chips = consumerChips(view);
-    rebuild(this.numbers, [view.written_per_s, view.rate_limit], () => rateNumbers(view));
+    rebuild(this.numbers, [view.written_per_s, view.rate_limit, view.rate_hubs_count], () => rateNumbers(view));
     rebuild(this.alive, view.live, () => h("span", { className: `badge tone-${view.live ? "good" : "bad"}` }, view.live ? `${view.live} alive` : "none alive"));
     rebuild(this.chips, chips, () => chips.map(([text, tone, title]) => chip(text, tone, title)));
     if (!this.detail.hidden) this.updateDetail();

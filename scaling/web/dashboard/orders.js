@@ -90,14 +90,16 @@ function askOrder(name, view, done) {
 /** Asks for a consumer's rate, sends it, and calls `done()`; instances follow within their next report. */
 function askRate(view, done) {
   const scope = choices("scope", [["rate", "of each instance"], ["fleet_rate", "of all instances together"], ["", "as configured: lift the order"]], "rate");
-  const records = h("input", { name: "records", type: "number", min: "0", step: "any", inputmode: "decimal", required: true });
-  scope.onchange = () => { records.disabled = !scope.value; };
+  const unit = choices("unit", [["records", "records"], ["request_units", "request units"]], "records");
+  const amount = h("input", { name: "amount", type: "number", min: "0", step: "any", inputmode: "decimal", required: true });
+  scope.onchange = () => { amount.disabled = !scope.value; };
   openDialog({
     title: `Rate of ${view.consumer}`,
     submit: "Set rate",
-    fields: [field("Rate", scope), field("Records per second", records, "fractions are fine; 0 is no limit; holds until lifted, over restarts too"), nameField()],
+    fields: [field("Limit of", unit, "both limits hold beside each other"), field("Rate", scope), field("Per second", amount, "fractions are fine; 0 is no limit; holds until lifted, over restarts too"), nameField()],
     send: async (data) => {
-      const wish = data.get("scope") ? { [data.get("scope")]: Number(data.get("records")) } : { rate: null };
+      const wish = data.get("scope") ? { [data.get("scope")]: Number(data.get("amount")) } : { rate: null };
+      if (data.get("unit") !== "records") wish.unit = data.get("unit"); // an app of a release before knows no unit
       await orderApi(`consumer/${encodeURIComponent(view.consumer)}/rate`, { ...wish, by: nameOf(data) });
       announce(`Rate of ${view.consumer}: ordered`);
       done();

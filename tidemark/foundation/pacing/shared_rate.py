@@ -34,6 +34,12 @@ class Share:
         """Records per second at most."""
         return self._whole.rate if self._own.rate is None else min(self._own.rate, self._whole.rate)
 
+    @property
+    def takers(self) -> int:
+        """How many takers `rate` is for; 0 if it is of this one alone."""
+        is_own = self._own.rate is not None and self._own.rate <= self._whole.rate
+        return 0 if is_own else len(self._whole.shares)
+
     def set_rate(self, rate: float | None, now: float) -> None:
         """Changes the taker's own rate; None leaves only the common one."""
         self._own.set_rate(rate, now)
@@ -66,17 +72,17 @@ class SharedRate:
         count = math.ceil(rate)
         self._slot_length = count / rate / min(SLOTS_PER_WINDOW, count)
         self._slot = -1
-        self._shares: list[Share] = []
+        self.shares: list[Share] = []
 
     def share(self, now: float) -> Share:
         """A share for a further taker."""
         share = Share(self, now)
-        self._shares.append(share)
+        self.shares.append(share)
         return share
 
     def end(self, share: Share) -> None:
         """Forgets a taker that is gone."""
-        self._shares.remove(share)
+        self.shares.remove(share)
 
     def allowed(self, share: Share, now: float) -> int:
         """How many a share may start at once, by its part of the slot. A part is no whole number: what is taken beyond it is
@@ -102,7 +108,7 @@ class SharedRate:
 
     def _divide(self, now: float, *, is_new: bool) -> None:
         """Gives every taker that asks its part of the slot: by weight, but no more than it seems to need."""
-        active = [share for share in self._shares if share.asked_at + IDLE_AFTER > now]
+        active = [share for share in self.shares if share.asked_at + IDLE_AFTER > now]
         needs = {share: self._need(share) for share in active}
         least = max(1.0, LEAST_PART * sum(share.waiting for share in active))
         weights = {share: max(least, share.waiting) for share in active}

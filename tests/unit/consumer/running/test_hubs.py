@@ -177,7 +177,10 @@ def test_the_hubs_share_one_rate_that_a_hub_keeps_over_its_restarts():
 
     assert [limiter.rate for limiter in limiters] == [100, 100]
     assert sum(limiter.take(1000, 2000.0) for limiter in limiters) == 10
-    assert len(running._rate._shares) == 2
+    assert len(running._rate.shares) == 2
+    assert [limiter.takers for limiter in limiters] == [2, 2]
+    limiters[0].set_rate(5.0, 2000.0)
+    assert [limiter.takers for limiter in limiters] == [0, 2]
 
 
 def test_the_last_row_of_a_failed_hub_says_what_follows():

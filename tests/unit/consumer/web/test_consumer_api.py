@@ -254,6 +254,15 @@ def test_the_command_shows_lag_and_instances(tidemark, tables):
     assert "no instance of 'other' has reported" in tidemark("status", "other").output
 
 
+def test_a_limit_that_hubs_share_is_not_shown_as_that_of_each(tidemark, tables):
+    asyncio.run(tables.stats.put(row(rate_hubs_count=3)))
+    answer = tidemark("status")
+
+    assert "100 records/s (limit 500 of 3 hubs together)" in answer.output
+    assert answer.output.count("500 of 3 hubs together") == 2
+    assert json.loads(tidemark("status", "--json").output)["consumers"][0]["rate_hubs_count"] == 3
+
+
 def test_the_command_orders_and_lifts_a_rate(tidemark, tables):
     answer = tidemark("rate", "flights", "250.5", "--by", "ann")
 
