@@ -294,8 +294,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     """Decisions of the first claim of a partition, stored before its first event, until an operator sets the position."""
 
     hub: int = 0
-    """When the hub was created, milliseconds since 1970 by the service; two hubs of one name differ in it. 0 means unknown,
-    as in a checkpoint of an older version or of another program."""
+    """When the hub was created, milliseconds since 1970 by the service; 0 means unknown, as in a checkpoint of another program."""
     partitions: int = 0
     """How many partitions the hub had then; 0 means unknown. Partitions added later begin at their earliest event."""
     incarnation: str = ""
@@ -307,9 +306,10 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     """Instead of `number`: the enqueued time from which on events are received, epoch seconds."""
     since: float = 0.0
     """When the consumer group claimed the first partition of this hub, epoch seconds by the clock of that consumer; 0 means
-    unknown. "latest" means the latest event at that time, also for a partition that is claimed later or whose checkpoint
-    was removed."""
+    unknown. "latest" is the latest event then, also for a partition that is claimed later or whose checkpoint was removed."""
     seeks: tuple[Seek, ...] = ()  # the last orders of operators, the newest one last
+    routes: str = ""  # a digest of the file's routes; unknown without a file
+    rerouted: int | None = None  # the position at which they were found to have changed last
 
 
 class Checkpoint(Struct, frozen=True):

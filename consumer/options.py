@@ -135,6 +135,8 @@ class PositionPolicy(Struct, frozen=True):
     on_retention_gap: Annotated[OnGap, "CONSUMER_ON_RETENTION_GAP"] = OnGap.CONTINUE
     on_foreign_checkpoint: Annotated[OnDistrust, "CONSUMER_ON_FOREIGN_CHECKPOINT"] = OnDistrust.FAIL
     on_unreadable_checkpoint: Annotated[OnDistrust, "CONSUMER_ON_UNREADABLE_CHECKPOINT"] = OnDistrust.FAIL
+    routes: str = ""
+    """A digest of the routes, which is stored with positions; '' without a file."""
 
     def __post_init__(self) -> None:
         """Raises SettingsError for an invalid start."""

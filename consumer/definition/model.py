@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from consumer.config import ConsumerConfig
 from consumer.mapping.steps.routes import Mapper
+
+
+def digest_of(*parts: Any) -> str:
+    """Equal for equal parts of a file, in any process."""
+    return blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=8).hexdigest()
 
 
 class SinkDefinition(Struct, frozen=True):

@@ -22,7 +22,7 @@ from consumer.definition.hub_settings import (
     keys_of_settings,
     read_hub_settings,
 )
-from consumer.definition.model import Definition, HubDefinition, SinkDefinition
+from consumer.definition.model import Definition, HubDefinition, SinkDefinition, digest_of
 from consumer.definition.overlaps import find_doubts, find_overlaps
 from consumer.formats import OPTIONS, BodyOptions, DecoderName, JsonOptions
 from consumer.mapping.steps.chain import MOST_SPLITS, Step
@@ -75,6 +75,7 @@ class _File:
         self._used: set[str] = set()
         self._sinks: dict[str, SinkDefinition] = {}
         self._names: tuple[str, ...] = ()
+        self._given: list[Mapping[str, Any]] = []  # steps and routes of a hub, as they stand
 
     def read(self) -> Definition:
         top = self._top
@@ -175,7 +176,8 @@ class _File:
             field: table.take(key, None, as_text) for key, field in CONNECTIONS.items() if table.has(key)
         }
         name_of_format, decode = self._read_decode(table.table("decode"))
-        steps, problems = read_steps(_tables(table, "steps"), self._settings)
+        self._given = _tables(table, "steps")
+        steps, problems = read_steps(self._given, self._settings)
         self._tell(table, "steps", problems)
         routes = self._read_routes(table, splits=_splits(steps))
         sinks = tuple(
@@ -194,9 +196,10 @@ class _File:
         if len(self._shared.problems) > before:
             return None
         mapper = Mapper(steps, _of_one_sink(routes) if len(sinks) <= 1 else routes)
+        policy = structs.replace(config.policy, routes=digest_of(config.transform, self._given))
         is_plain = not steps and len(routes) == 1 and routes[0].is_plain
         return HubDefinition(
-            structs.replace(config, decoder=name_of_format, decode=decode),
+            structs.replace(config, decoder=name_of_format, decode=decode, policy=policy),
             settings,
             sinks,
             None if is_plain else mapper,
@@ -304,6 +307,7 @@ class _File:
 
     def _read_route(self, reader: Reader, name: str, of_sink: dict[str, int], splits: int) -> Route | None:
         given = reader.options()
+        self._given.append(given.values)
         options, wrong = parse_params(RouteOptions, given.values)
         for key, text in wrong.items():
             if key not in given.refused:
@@ -323,7 +327,8 @@ class _File:
 
     def _sink_of(self, reader: Reader, values: Mapping[str, Any]) -> str:
         """The name of the sink of a route; '' if there is none, which is recorded as a problem but for a route that drops."""
-        sink = values.get("to") or ("" if values.get("drop") else self._only_sink())
+        only = self._names[0] if len(self._names) == 1 else None
+        sink = values.get("to") or ("" if values.get("drop") else only)
         if sink is None:
             reader.problem("to", f"is missing; accepted: {', '.join(self._names) or 'a sink of the file'}")
         elif sink and sink not in self._names:
@@ -350,9 +355,6 @@ class _File:
             if getattr(options, name) and name not in kind.values:
                 used = ", ".join(kind.values) or "none of " + ", ".join(WRITE_VALUES)
                 reader.problem(name, f"a sink of the type {kind.name} does not use it; accepted: {used}")
-
-    def _only_sink(self) -> str | None:
-        return self._names[0] if len(self._names) == 1 else None
 
     def _doubt_of_unreachable(self, reader: Reader, route: Route, earlier: Collection[Route]) -> None:
         if route.delete_when_empty or not any(one.takes_all for one in earlier):

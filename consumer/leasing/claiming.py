@@ -102,7 +102,7 @@ async def claim_partition(
         reset_to_earliest or (is_new_hub and policy.on_foreign_checkpoint is not OnDistrust.LATEST)
     ):
         refuse_skipped(partition, known.state, brought)
-    replacement = await replacement_for(checkpoints, stored, begin, known, everything)
+    replacement = await replacement_for(checkpoints, stored, begin, known, everything, policy.routes)
     if replacement is not None and brought is not None:  # the host decides where it begins
         origin = structs.replace(replacement.by.origin, number=None)
         replacement = Replacement(stored, structs.replace(replacement.by, origin=origin))
@@ -113,7 +113,7 @@ async def claim_partition(
         present = {**everything, partition: claim.checkpoint} if claim.checkpoint else {}
         begin = begin_at(partition, present, known, policy)
         if claim.checkpoint is None or await replacement_for(
-            checkpoints, claim.checkpoint, begin, known, present
+            checkpoints, claim.checkpoint, begin, known, present, policy.routes
         ):
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
     level = logging.WARNING if begin.gap or begin.reset else logging.INFO
@@ -141,20 +141,25 @@ async def replacement_for(
     begin: Start,
     known: HubState,
     everything: Mapping[str, Checkpoint | str],
+    routes: str = "",
 ) -> Replacement | None:
-    """The checkpoint that a claim has to store: a new position, or the origin of one that has none. None: nothing."""
+    """The checkpoint that a claim has to store: a new position, the origin of one that has none, or other `routes`. None: nothing."""
     others = everything.values()
     since = since_of(others, known.hub)
     since = time.time() if since is None else since
     if isinstance(stored, Checkpoint) and not begin.reset:
-        if stored.origin.hub or not known.hub:
-            return None
-        incarnation = await incarnation_of(checkpoints, known.hub, others=others)
-        adopted = structs.replace(stored.origin, hub=known.hub, incarnation=incarnation, since=since)
-        return Replacement(stored, structs.replace(stored, origin=adopted))
+        origin = stored.origin
+        if known.hub and not origin.hub:
+            incarnation = await incarnation_of(checkpoints, known.hub, others=others)
+            origin = structs.replace(origin, hub=known.hub, incarnation=incarnation, since=since)
+        if routes and origin.routes != routes:
+            at = stored.sequence_number if origin.routes else None
+            origin = structs.replace(origin, routes=routes, rerouted=at)
+        by = structs.replace(stored, origin=origin)
+        return None if origin == stored.origin else Replacement(stored, by)
     before = stored.origin.hub if isinstance(stored, Checkpoint) else known.hub  # 0: creation time unknown
     incarnation = await incarnation_of(checkpoints, known.hub, first=before, others=others)
-    origin = Origin(known.hub, known.partitions, incarnation, since=since)
+    origin = Origin(known.hub, known.partitions, incarnation, since=since, routes=routes)
     return Replacement(stored, first_position(begin, known.state, origin))
 
 

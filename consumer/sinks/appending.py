@@ -14,7 +14,7 @@ from typing import Protocol
 
 from consumer.errors import FencedError
 from consumer.model import NOTHING_SETTLED, Claim, Event, Outcome, Record, Rejection, WriteResult
-from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
+from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, warn_if_rerouted
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -141,7 +141,8 @@ def _rejected(error: RefusedError) -> WriteResult:
 
 
 def _compare(claim: Claim, mark: int) -> None:
-    """Logs what a person should know when the checkpoint is ahead of the mark: the rows in between are not in the target."""
+    """Logs what a person should know when checkpoint and mark differ: ahead of the mark, the rows in between are not in the target."""
+    warn_if_rerouted(claim, mark)
     settled = claim.checkpoint.sequence_number if claim.checkpoint else NOTHING_SETTLED
     if settled > mark:
         log.info(

@@ -48,6 +48,23 @@ class OpenWrite:
 _Position = TypeVar("_Position", bound=OpenWrite)
 
 
+def warn_if_rerouted(claim: Claim, mark: int) -> None:
+    """Logs that events between checkpoint and mark went by other routes, so that what a new route would send of them is skipped."""
+    checkpoint = claim.checkpoint
+    if (
+        checkpoint is None
+        or checkpoint.origin.rerouted != checkpoint.sequence_number
+        or mark <= checkpoint.sequence_number
+    ):
+        return
+    log.warning(
+        "partition %s: the routes have changed since the checkpoint at event %d, and the sink has what the routes of before sent it up"
+        " to event %d: what a new route would send it of these events is not written. To get it, add a hub with a consumer group of"
+        " its own and this route alone, which writes all events from its start on",
+        *(claim.partition, checkpoint.sequence_number, mark),
+    )
+
+
 class PartitionWrites(Generic[_Position]):
     """Lets one write of a partition run at a time, by `start`. A write goes on when its deadline has passed or its caller is
     cancelled; the next one waits for it. A batch that comes while an earlier one is not written gets RETRY, because what is

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from azure.core.exceptions import ServiceResponseError
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from msgspec import structs
 
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
@@ -350,6 +351,32 @@ async def test_a_dead_letter_behind_the_mark_is_written_once_however_often_it_is
         assert result.outcome == "written"
     await write(sink, events(6, 7))
 
+    await expect(target, range(8))
+
+
+@pytest.mark.parametrize(
+    ("at", "rerouted", "is_said"),
+    [
+        (2, 2, True),
+        (2, None, False),  # a kill, and the routes of before
+        (4, 2, False),  # the checkpoint has moved on since
+        (5, 5, False),  # stopped in order: nothing is skipped
+    ],
+)
+async def test_after_a_kill_and_other_routes_the_events_that_a_new_route_does_not_get_are_named(
+    consumer, target, at, rerouted, is_said, caplog
+):
+    await write(await consumer(target), events(0, 5))
+    sink = target.sink()
+    await sink.open()
+    claim = await target.claim(at)
+    origin = structs.replace(claim.checkpoint.origin, rerouted=rerouted)
+    sink.attach(structs.replace(claim, checkpoint=structs.replace(claim.checkpoint, origin=origin)))
+    await write(sink, events(at + 1, 7))
+    await sink.aclose()
+
+    said = "routes have changed since the checkpoint at event 2, and the sink has what the routes of before"
+    assert (said in caplog.text) is is_said
     await expect(target, range(8))
 
 

@@ -24,7 +24,7 @@ from consumer.mapping.sources import parse_source
 from consumer.model import NOTHING_SETTLED, Claim, Outcome, Record, Rejection, Routes, Write, WriteResult
 from consumer.options import BatchLimits
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, amqp_properties, check_body
-from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results
+from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, warn_if_rerouted
 from consumer.sinks.types import SinkContext, SinkType, refuse
 from consumer.versions import place_in_event
 from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
@@ -116,7 +116,8 @@ class EventHubsSink(PartitionedSink):
     def writer(self, claim: Claim) -> Forwarder:
         origin = claim.origin.incarnation
         place = f"{claim.partition}@{origin}" if origin else claim.partition
-        return Forwarder(claim.partition, self._forwarding, lambda: self._make(f"{self._name}~{place}"))
+        name = f"{self._name}~{place}"
+        return Forwarder(claim.partition, self._forwarding, lambda: self._make(name), claim)
 
     async def write_again(self, records: Sequence[Record]) -> Results:
         """The event has a producer and a state of its own, so that it is there once however often this is repeated."""
@@ -145,11 +146,16 @@ class Forwarder:
     """A PartitionWriter: publishes the events of one source partition."""
 
     def __init__(
-        self, partition: str, forwarding: Forwarding, make: Callable[[], IdempotentProducer]
+        self,
+        partition: str,
+        forwarding: Forwarding,
+        make: Callable[[], IdempotentProducer],
+        claim: Claim | None = None,
     ) -> None:
         self._partition = partition
         self._forwarding = forwarding
         self._make = make
+        self._claim = claim
         self._producer: IdempotentProducer | None = None
         self._ids: list[str] = []
         self._targets: dict[str, _Target] = {}
@@ -237,6 +243,9 @@ class Forwarder:
         if target is None:
             saved = await producer.saved_state(id_)
             target = _Target(_parse(saved.bookmark))
+            if self._claim is not None and target.mark[0] != NOTHING_SETTLED:
+                warn_if_rerouted(self._claim, target.mark[0])
+                self._claim = None  # once
             if saved.pending is not None:
                 target.pending = _parse(saved.pending.bookmark), saved.pending.count, saved.pending.digest
             self._targets[id_] = target

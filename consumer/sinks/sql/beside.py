@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from consumer import model
 from consumer.model import Claim, Record
+from consumer.sinks.partitioned import warn_if_rerouted
 from consumer.sinks.sql.isolation import TryAgainError
 from consumer.sinks.sql.transactional import Position, Rejections, SqlTransactionalSink
 from consumer.stores.sql import positions
@@ -66,6 +67,9 @@ class SqlSinkBeside(SqlTransactionalSink):
         place = f"{main.partition}@{incarnation}" if incarnation else main.partition
         with self.database.engine.begin() as connection:
             claim = positions.claim(connection, self._marks, place, main.owner)
+        warn_if_rerouted(
+            main, claim.checkpoint.sequence_number if claim.checkpoint else model.NOTHING_SETTLED
+        )
         position.claim = claim
         position.stored = claim.checkpoint.sequence_number if claim.checkpoint else model.NOTHING_SETTLED
         position.forget_beyond()

@@ -364,3 +364,21 @@ def test_processes_of_one_hub_each_share_the_rate_of_all():
 )
 def test_a_type_of_sink_says_which_values_of_a_route_it_uses(kind, values):
     assert tuple(find_sink_type(kind).values) == values
+
+
+@pytest.mark.parametrize(
+    ("change", "is_other"),
+    [
+        ("", False),
+        ("checkpoint_every = '1s'\n", False),
+        ("transform = 'a:b'\n", True),
+        ("steps = [{ drop_fields = ['/a'] }]\n", True),
+        ("[[hubs.flights.routes]]\nwhen = 'a == 1'\n", True),
+        ("[[hubs.flights.routes]]\n", False),  # what holds without it
+    ],
+)
+def test_a_digest_of_the_routes_changes_with_them(change, is_other):
+    one, other = (read(SINK + HUB + text).hubs[0].config.policy.routes for text in ("", change))
+
+    assert one
+    assert (one != other) is is_other

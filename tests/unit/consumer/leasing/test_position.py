@@ -1,11 +1,14 @@
 """Where receiving begins: every row of the decision, and what is said about it."""
 
 import pytest
+from msgspec import structs
 
 from consumer.errors import PositionError
+from consumer.leasing.claiming import claim_partition
 from consumer.leasing.start_position import Start, start
 from consumer.model import Checkpoint, PartitionState
 from consumer.options import OnDistrust, OnGap, PositionPolicy
+from consumer.stores.memory import MemoryCheckpointStore
 from tidemark.foundation.errors import SettingsError
 
 DEFAULT = PositionPolicy()
@@ -101,3 +104,32 @@ def test_a_hub_created_within_the_tolerance_of_clocks_is_no_reason_for_distrust(
 def test_a_start_that_is_none_is_refused(wrong):
     with pytest.raises(SettingsError, match="earliest"):
         PositionPolicy(start=wrong)
+
+
+async def test_a_claim_notes_at_which_position_the_routes_were_found_changed():
+    class Hub:
+        created_at = 1_000.0
+
+        async def partitions(self):
+            return ["3"]
+
+        async def state(self, partition):
+            return state()
+
+    store = MemoryCheckpointStore()
+
+    async def claimed(routes, then=None):
+        policy = PositionPolicy(routes=routes)
+        claim, _ = await claim_partition(store, Hub(), "3", "me", policy)
+        if then is not None:
+            moved = structs.replace(claim.checkpoint, sequence_number=then)
+            await store.save(claim, moved, deadline=0.0)
+        return claim.checkpoint.origin.routes, claim.checkpoint.origin.rerouted
+
+    assert await claimed("") == ("", None)  # without a file, or of an older version
+    assert await claimed("a", then=41) == ("a", None)
+    assert await claimed("a") == ("a", None)
+    assert await claimed("b") == ("b", 41)
+    assert await claimed("b", then=50) == ("b", 41)  # a start after a kill knows it too
+    assert await claimed("") == ("b", 41)
+    assert await claimed("a") == ("a", 50)
