@@ -47,6 +47,9 @@ class Hub:
         self._tls: ssl.SSLContext | None = None
         self._management: EventHubConsumerClient | None = None
         self._background: set[asyncio.Task[Any]] = set()
+        # The question that is being answered, and the one after it, which the callers of meanwhile share.
+        self._asked: asyncio.Task[dict[str, Any]] | None = None
+        self._asked_next: asyncio.Task[dict[str, Any]] | None = None
 
     async def partitions(self) -> list[str]:
         """The ids of all partitions now.
@@ -54,7 +57,7 @@ class Hub:
         Raises SettingsError if there is no such hub at the first call, PositionError if the hub was created anew since,
         UnavailableError.
         """
-        properties = await self._ask(lambda client: client.get_eventhub_properties())
+        properties = await self._properties()
         created_at = properties["created_at"].timestamp()
         if self.created_at not in {None, created_at}:
             raise PositionError(
@@ -63,6 +66,10 @@ class Hub:
             )
         self.created_at = created_at
         return list(properties["partition_ids"])
+
+    async def ids(self) -> list[str]:
+        """As `partitions`, of whichever hub has the name now. Raises UnavailableError."""
+        return list((await self._properties())["partition_ids"])
 
     async def state(self, partition: str) -> PartitionState:
         """Raises UnavailableError, and SettingsError as `partitions` does."""
@@ -110,6 +117,18 @@ class Hub:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=1.0)
+
+    async def _properties(self) -> dict[str, Any]:
+        """Callers at the same time share a question, which is asked after their calls: it takes 5 ms of CPU."""
+        if self._asked_next is None or self._asked_next.done():
+            self._asked_next = self.spawn(self._ask_after(self._asked))
+        return await asyncio.shield(self._asked_next)
+
+    async def _ask_after(self, asked: asyncio.Task[dict[str, Any]] | None) -> dict[str, Any]:
+        if asked is not None:
+            await asyncio.wait({asked})
+        self._asked, self._asked_next = self._asked_next, None
+        return await self._ask(lambda client: client.get_eventhub_properties())
 
     async def _ask(
         self, request: Callable[[EventHubConsumerClient], Coroutine[Any, Any, dict[str, Any]]]

@@ -147,6 +147,7 @@ class HubReceiver(Hub):
                 batch=self.options.batch,
                 shortcut=self.options.shortcut,
                 most_bytes=self._share_of_bytes,
+                partitions=self.ids,
                 on_broken=self._without_shortcut,
             ),
         )

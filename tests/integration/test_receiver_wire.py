@@ -10,6 +10,7 @@ from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_frame, decode_payload
 from azure.eventhub._pyamqp.aio import _receiver_async
 from azure.eventhub.aio import EventHubConsumerClient
+from azure.eventhub.aio._client_base_async import ClientBaseAsync
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from consumer.errors import FencedError, PositionError
@@ -102,6 +103,30 @@ async def test_partitions_and_their_states_are_what_the_hub_says(server):
     assert (state.begin_sequence_number, state.last_sequence_number, state.empty) == (4, 9, False)
     assert state.last_offset == server.log(HUB, "0").last_offset
     assert (empty.last_sequence_number, empty.empty) == (-1, True)
+
+
+async def test_callers_at_the_same_time_share_a_question_after_their_calls_and_links_do(server, monkeypatch):
+    fill(server, 1)
+    asked, ask = [], ClientBaseAsync._get_eventhub_properties_async
+
+    async def counting(client):
+        asked.append(client)
+        return await ask(client)
+
+    monkeypatch.setattr(ClientBaseAsync, "_get_eventhub_properties_async", counting)
+    async with a_receiver(server) as receiver:
+        first = asyncio.create_task(receiver.partitions())
+        await until(lambda: asked)
+        later = [asyncio.create_task(receiver.partitions()) for _ in range(8)]
+        await asyncio.sleep(0)
+        later[0].cancel()
+        answers = await asyncio.gather(first, *later[1:])
+        assert answers == [["0", "1"]] * 8
+        assert len(asked) == 2
+        async with taking(receiver) as taken, taking(receiver, partition="1"):
+            await until(lambda: taken.events)
+
+    assert len(asked) == 3
 
 
 async def test_a_hub_that_is_not_there_is_a_wrong_setting(server):

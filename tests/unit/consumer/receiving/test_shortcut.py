@@ -71,7 +71,7 @@ def test_it_is_not_taken_where_the_sdk_is_told_to_trace(monkeypatch, options, to
 
 
 def test_of_another_version_nothing_private_is_even_imported(monkeypatch, options, told):
-    monkeypatch.setattr(link_module, "version", lambda _package: "5.16.0")
+    monkeypatch.setattr(link_module, "_installed", lambda: "5.16.0")
     monkeypatch.setitem(sys.modules, "consumer.receiving.fast_path", None)  # an import would fail
 
     assert _shortcut(SimpleNamespace(_create_consumer=None), options) is None
