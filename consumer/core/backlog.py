@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.settled.low_water import WorkList
-from consumer.core.work import Work
-from consumer.model import Outcome, Rejection, WriteResult
+from consumer.core.work import Work, work_of
+from consumer.model import Outcome, Record, Rejection, WriteResult
 from consumer.options import BacklogLimits
 from consumer.rejections import rejection_of_event
 
@@ -102,6 +102,23 @@ class Backlog:
             siblings.is_counted = True
             self.count += 1
             self.bytes += siblings.held
+
+    def receive_all(self, partition: ClaimedPartition, records: Sequence[Record]) -> list[Work]:
+        """Takes in events that are new and in order, each with one record, which is to be written. If any is not, none is taken."""
+        if not partition.is_plain:
+            return []
+        work_list, works, entries = partition.work_list, list[Work](), list[tuple[int, str]]()
+        for record in records:
+            if record.of != 1 or record.rejection is not None or record.dropped is not None:
+                return []
+            event = record.event
+            entries.append((event.sequence_number, event.offset))
+            works.append(work_of(record, work_list))
+        if not works or not work_list.receive_all(entries):
+            return []
+        self.count += len(works)
+        self.bytes += sum([work.held for work in works])
+        return works
 
     def begin(self, work: Work, now: float) -> None:
         """Notes the first attempt of a work; later attempts change nothing."""

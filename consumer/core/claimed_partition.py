@@ -33,6 +33,11 @@ class ClaimedPartition:
         self._refused = False  # the last save failed: the next one is not made early
         self._save_at = -math.inf  # from when on an early save is allowed
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether records that are to be written go to their lanes whatever they are: none is dead-lettered by the sink, or parked."""
+        return not (self._transactional or self.parked.keys)
+
     def settle_all(self, sequence_numbers: Sequence[int]) -> None:
         self.work_list.settle_all(sequence_numbers)
         self.settled_unsaved += 0 if self._transactional else len(sequence_numbers)

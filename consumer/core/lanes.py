@@ -73,6 +73,19 @@ class Lanes:
             self._keys[key] = None
         self._enqueue(work, now)
 
+    def add_all(self, works: Sequence[Work], now: float) -> None:
+        """`add` for several records, in order."""
+        keys, lanes, routes = self._keys, self._lanes, self._routes
+        is_simple = not (routes.of_sinks or routes.by_partition)
+        for work in works:
+            record = work.record
+            if is_simple and record.key not in keys:
+                work.since = now
+                keys[record.key] = None
+                (lanes.get(routes.lane_of(record)) or self._lane_of(work, now)).append(now, work)
+            else:
+                self.add(work, now)
+
     def _enqueue(self, work: Work, now: float) -> None:
         self._lane_of(work, now).append(work.since, work)
 

@@ -27,7 +27,7 @@ from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.lanes import Lanes
 from consumer.core.parked import BEHIND, name_of
 from consumer.core.statistics import PipelineStatistics, Totals
-from consumer.core.work import Siblings, Work
+from consumer.core.work import Siblings, Work, work_of
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import NO_PARKING, BacklogLimits, BatchLimits, ParkingRules
@@ -119,6 +119,10 @@ class Pipeline:
             return
         if item.last_enqueued is not None:
             partition.last_enqueued = max(item.last_enqueued, partition.last_enqueued or 0)
+        if works := self._backlog.receive_all(partition, item.records):  # the hot path
+            self._lanes.add_all(works, now)
+            self.totals.received += len(works)
+            return
         siblings, left, is_new = None, 0, False
         for record in item.records:
             event = record.event
@@ -132,7 +136,7 @@ class Pipeline:
                 self.totals.skipped += not is_new
             if not is_new:
                 continue
-            work = Work(record, partition.work_list, siblings)
+            work = work_of(record, partition.work_list, siblings)
             self._backlog.add(work)
             if partition.parked.keys and self._take_parked(partition, work, now):
                 continue
@@ -242,9 +246,7 @@ class Pipeline:
         partition.note_saved(item)
         self.totals.checkpoints += item.saved
         self.totals.checkpoints_failed += not item.saved
-        if (
-            partition.draining and not item.saved
-        ):  # the deadline is near: the next save does not wait for its turn
+        if partition.draining and not item.saved:  # the deadline is near: the next save takes no turn
             self._checkpoint_at = min(self._checkpoint_at, now + 0.5)
 
     def _ending(self, item: effects.PartitionDraining | effects.PartitionLost, now: float) -> None:
@@ -319,8 +321,7 @@ class Pipeline:
     def _regulate(self) -> Iterator[effects.Effect]:
         held = self._backlog.measure(self._pace)
         if not self._paused:
-            reason = pause_reason(self._limits, held)
-            if reason is not None:
+            if (reason := pause_reason(self._limits, held)) is not None:
                 self._paused = reason
                 yield effects.PauseReceiving(reason + self._lanes.waiting_most())
         elif may_resume(self._limits, held):
@@ -349,11 +350,8 @@ class Pipeline:
         )
 
     def _wake_at(self, now: float) -> float:
-        at = min(
-            self._checkpoint_at,
-            self._lanes.next_at(self._limiter.next_at(now), now),
-            self._burial.next_at(),
-        )
+        lanes_at = self._lanes.next_at(self._limiter.next_at(now), now)
+        at = min(self._checkpoint_at, lanes_at, self._burial.next_at())
         if self._lanes.stranded and not self._reading_routes:
             at = min(at, self._routes_at)
         return at

@@ -53,12 +53,6 @@ class Work(Struct, eq=False, gc=False):
     """Bytes in memory."""
     superseded: Sequence[Work] = ()
 
-    def __post_init__(self) -> None:
-        record = self.record
-        payload = len(record.payload)
-        self.size = payload + len(record.partition_key) + OPERATION_OVERHEAD
-        self.held = payload + record.event.size if self.siblings is None else payload
-
     @property
     def is_alone(self) -> bool:
         """Whether it is the only record of its event, is not dropped, and superseded no other one."""
@@ -82,3 +76,11 @@ class Work(Struct, eq=False, gc=False):
     def __repr__(self) -> str:
         event = self.record.event
         return f"<{event.partition}/{event.sequence_number} key {self.record.key!r} attempts {self.attempts}>"
+
+
+def work_of(record: Record, work_list: WorkList, siblings: Siblings | None = None) -> Work:
+    """A work that is new, with its sizes."""
+    payload = len(record.payload)
+    held = payload + record.event.size if siblings is None else payload
+    size = payload + len(record.partition_key) + OPERATION_OVERHEAD
+    return Work(record, work_list, siblings, size=size, held=held)

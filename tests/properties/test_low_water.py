@@ -70,6 +70,24 @@ def test_a_checkpoint_of_nothing_new_is_the_checkpoint_it_came_from(numbers, gap
     assert covered | set(range(checkpoint.sequence_number + 1)) == numbers
 
 
+@given(st.sets(st.integers(0, 12)), st.lists(st.lists(st.integers(0, 15), min_size=1, max_size=4)))
+def test_events_that_are_received_at_once_are_received_as_one_by_one(settled, pieces):
+    before = WorkList("0", None)
+    for number in range(13):
+        before.receive(number, str(number))
+    before.settle_all(settled)
+    at_once, single = (WorkList("0", before.checkpoint(1.0, "a", 1)) for _ in range(2))
+
+    for piece in pieces:
+        taken = [single.receive(number, str(number)) for number in piece]
+        if at_once.receive_all([(number, str(number)) for number in piece]):
+            assert all(taken)
+        else:
+            assert [at_once.receive(number, str(number)) for number in piece] == taken
+        check_work_list(at_once)
+        assert vars(at_once) == vars(single)
+
+
 @given(
     st.integers(-1, 2**62),
     st.lists(st.tuples(st.integers(2, 5000), st.integers(0, 5000)), max_size=200),

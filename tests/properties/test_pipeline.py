@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec import structs
 
 from consumer.core.backlog import high_count
 from consumer.core.effects import (
@@ -763,8 +764,8 @@ def test_where_the_events_are_cut_changes_nothing_that_is_settled(events, cuts, 
 
 
 @given(data=st.data(), transactional=st.booleans())
-def test_batches_that_are_all_written_are_settled_as_record_by_record(data, transactional):
-    """Two pipelines with the same inputs, one of which never takes the way for whole batches."""
+def test_whole_pieces_and_batches_are_taken_in_and_settled_as_record_by_record(data, transactional):
+    """Two pipelines with the same inputs, one of which never takes the ways for whole pieces and batches."""
     routes = Routes(by_partition=True) if transactional else ROUTES[1]
     hot, slow = (
         Pipeline(
@@ -777,7 +778,7 @@ def test_batches_that_are_all_written_are_settled_as_record_by_record(data, tran
         )
         for _ in range(2)
     )
-    slow._backlog.settle_written = lambda *_: False
+    slow._backlog.settle_written, slow._backlog.receive_all = lambda *_: False, lambda *_: []
     now, numbers, waiting = 0.0, defaultdict(itertools.count), deque()
 
     def handle(item):
@@ -793,10 +794,15 @@ def test_batches_that_are_all_written_are_settled_as_record_by_record(data, tran
         for _ in range(data.draw(st.integers(1, 6))):
             name, records = data.draw(st.sampled_from(PARTITIONS)), []
             for key in data.draw(st.lists(st.sampled_from("aab"), max_size=6)):
-                number = next(numbers[name])
+                again = data.draw(st.sampled_from([0, 0, 0, 0, 1, 2]))  # received before
+                number = next(numbers[name]) if not again else max(0, next(numbers[name]) - again)
                 event = Event(name, number, f"o{number}", 0.0, b"{}")
                 of = data.draw(st.sampled_from([1, 1, 1, 2]))
-                records += [Record(event, f"{key}{n}", b"{}", "[1]", key, index=n, of=of) for n in range(of)]
+                made = [Record(event, f"{key}{n}", b"{}", "[1]", key, index=n, of=of) for n in range(of)]
+                if data.draw(st.sampled_from([False] * 5 + [True])):
+                    kinds = {"rejection": Rejection("not_json", "no")}, {"dropped": Dropped("stale")}
+                    made[0] = structs.replace(made[0], **data.draw(st.sampled_from(kinds)))
+                records += made
             handle(EventsReceived(name, epoch, tuple(records), None))
             now += data.draw(st.sampled_from([0.0, 0.4, 1.1]))
             handle(Tick())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
+from operator import lt
 
 from msgspec import structs
 
@@ -98,6 +99,18 @@ class WorkList:
         else:  # Out of order: no service is known to do that, but no event may be lost if one does.
             self._queue.insert(bisect_left(self._queue, entry), entry)
         self._unsettled.add(sequence_number)
+        return True
+
+    def receive_all(self, entries: Sequence[_Entry]) -> bool:
+        """`receive` for several events, if all are new and in order, and none may have been settled before. Else nothing, and
+        False.
+        """
+        numbers = [number for number, _ in entries]
+        if self._ahead or numbers[0] <= self.received or not all(map(lt, numbers, numbers[1:])):
+            return False
+        self._queue += entries
+        self._unsettled.update(numbers)
+        self.received = numbers[-1]
         return True
 
     def settle(self, sequence_number: int) -> None:

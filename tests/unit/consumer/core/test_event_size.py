@@ -8,7 +8,7 @@ from msgspec import structs
 from consumer.core.effects import EventsReceived, PartitionClaimed, PauseReceiving
 from consumer.core.pipeline import Pipeline
 from consumer.core.settled.low_water import WorkList
-from consumer.core.work import Work
+from consumer.core.work import work_of
 from consumer.leasing.start_position import Start
 from consumer.model import Claim, Event, Record, Routes
 from consumer.options import BacklogLimits, BatchLimits
@@ -39,7 +39,7 @@ def test_what_is_kept_besides_the_body_counts(more):
 
     assert event.size >= 500_000
     assert record.size == event.size + 4
-    assert Work(record, WorkList("0", None)).held == record.size
+    assert work_of(record, WorkList("0", None)).held == record.size
 
 
 values = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
