@@ -121,7 +121,7 @@ class ConsumerConfig(Struct, frozen=True):
     """Names that look like misspelt settings, as sentences; they are logged at the start."""
 
 
-class _Reader:
+class SettingsReader:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
         self.problems: list[str] = []
@@ -235,16 +235,16 @@ class Found(Struct, frozen=True):
 
 def read_settings(settings: Mapping[str, str]) -> Found:
     """The consumer that the settings describe, complete or not."""
-    read = _Reader(settings)
+    read = SettingsReader(settings)
     try:
         read_log_level(settings)
     except ValueError as error:
         read.problems.append(str(error))
-    config = structs.replace(_config(read), doubts=tuple(_misspelt(settings, read.known)))
+    config = structs.replace(config_of(read), doubts=tuple(_misspelt(settings, read.known)))
     return Found(config, (*read.problems, *_unfit(config)), frozenset(read.known))
 
 
-def _config(read: _Reader) -> ConsumerConfig:
+def config_of(read: SettingsReader) -> ConsumerConfig:
     sink = read.of("CONSUMER_SINK", SinkKind.COSMOS)
     store = "sql" if sink is SinkKind.SQL else "blob"
     decoder = read.of(DECODER, DecoderName.AUTO if read.text(REGISTRY) else DecoderName.JSON)
@@ -388,7 +388,7 @@ def read_hosting(settings: Mapping[str, str]) -> Hosting:
 
 def read_slice(settings: Mapping[str, str]) -> float:
     """The value of CONSUMER_SLICE: for how many seconds an invocation consumes. Raises SettingsError, also for a wrong CONSUMER_HOSTING."""
-    read = _Reader(settings)
+    read = SettingsReader(settings)
     seconds = read.seconds("CONSUMER_SLICE", 45.0)
     read.of("CONSUMER_HOSTING", Hosting.OFF)
     if read.problems:

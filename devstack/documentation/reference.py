@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from devstack.documentation import python_api
+from devstack.documentation import command_line, consumer_settings, files, python_api
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 PAGES: Mapping[str, Callable[[], str]] = {
     **{f"{name}.md": page.text for name, page in python_api.PAGES.items()},
+    "tidemark-toml.md": files.tidemark_toml,
+    "consumer-file.md": files.consumer_file,
+    "command-line.md": command_line.page,
+    "../settings.md": consumer_settings.settings_page,
 }
 """The pages by the names of their files."""
 
@@ -23,7 +27,7 @@ def main() -> None:
         path = FOLDER / name
         if not path.exists() or path.read_text("utf-8") != text():
             path.write_text(text(), "utf-8")
-            print(f"wrote docs/reference/{name}")
+            print(f"wrote {path.resolve()}")
 
 
 if __name__ == "__main__":

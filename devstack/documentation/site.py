@@ -26,6 +26,7 @@ DOCS = ROOT / "docs"
 SITE = ROOT / ".site"
 LOCK = ROOT / "requirements-docs.txt"
 SHIM = Path(__file__).with_name("search_in_files.js")
+STYLE = Path(__file__).with_name("site.css")
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
@@ -77,6 +78,7 @@ def stage(repository: str) -> None:
         elif source.is_file() and source.suffix != ".py":
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+    shutil.copyfile(STYLE, pages / STYLE.name)
 
 
 def install() -> Path:

@@ -32,7 +32,16 @@ PARTS = {
         "spark_jobs",
         "tidemark.commands",
     },  # the command line
-    "devstack": {FOUNDATION, PUBLISHER, ANALYSIS, "scaling", "consumer", "spark_jobs", "tidemark"},
+    "devstack": {
+        FOUNDATION,
+        PUBLISHER,
+        ANALYSIS,
+        "scaling",
+        "consumer",
+        "spark_jobs",
+        "tidemark",
+        "tidemark.commands",
+    },
 }
 """Each part, and the parts below it."""
 OPEN = {

@@ -105,6 +105,8 @@ def _types_of(convert: Callable[[Any], Any]) -> Json:
     if isinstance(convert, partial) and convert.func.__name__ == "_one_of":
         return {"enum": list(convert.args[0])}
     accepted = [kind for kind, values in _PROBES.items() if any(_accepts(convert, value) for value in values)]
+    if accepted == ["string"] and _accepts(convert, "5m") and not _accepts(convert, "a"):
+        return {"type": "string", "examples": ["5m"]}
     return {"type": accepted[0] if len(accepted) == 1 else accepted}
 
 

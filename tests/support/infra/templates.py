@@ -282,7 +282,8 @@ def documented_settings(heading: str, *, required: bool = False) -> set[str]:
     """Settings of a table, or those of them that have no default."""
     table = SETTINGS.split(f"\n## {heading}\n")[1].split("\n#")[0]
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
-    cells = [row[0] for row in rows if not required or row[1] in {"required", "required for `cosmos`"}]
+    needed = {"required", "required for `cosmos`"}
+    cells = [row[0] for row in rows if not required or needed & {*row[1:3]}]
     found: set[str] = set()
     for cell in cells:
         prefix = ""
