@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from devstack.function_host.clock import HostClock
-from devstack.processes.child import ChildProcess
+from devstack.processes.child import ChildProcess, ProcessError
 from devstack.stack.supervisor import FunctionsProcess, Stack
 
 ROOT = Path(__file__).parents[1]
 SPEED = 60.0
 """Seconds of the functions in one of ours, as in the demo: a rule that looks once a minute looks once a second."""
 
-WITHIN = 90.0  # seconds for what takes ten on an idle machine
+WITHIN = 120.0  # seconds for what takes ten on an idle machine
 
 
 class Stage:
@@ -35,42 +35,41 @@ class Stage:
             "COLUMNS": "110",
         }
 
-    async def tidemark(self, *words: str, status: int = 0) -> str:
-        """Runs a command, shows it and what it prints, and returns that. Raises SystemExit for another status than `status`."""
-        return await self.run(
-            [sys.executable, "-m", "tidemark", *words], f"tidemark {' '.join(words)}", status
-        )
-
-    async def run(self, command: list[str], shown: str, status: int = 0) -> str:
-        print(f"+ {shown}", flush=True)
-        log = self.folder / "log.txt"
-        with log.open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                cwd=self.folder,
-                env={**os.environ, **self.settings},
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-            )
-            output, _ = await process.communicate()
-        print(output.decode(), end="", flush=True)
-        if process.returncode != status:
-            raise SystemExit(
-                f"it ended with status {process.returncode}, not {status}:\n{log.read_text()[-3000:]}"
-            )
-        return output.decode()
+    async def tidemark(self, *words: str) -> str:
+        """Runs a command, shows it and what it prints, and returns that. Raises ProcessError where its status is not 0."""
+        print(f"+ tidemark {' '.join(words)}", flush=True)
+        output, log = self.folder / "output.txt", self.folder / "log.txt"
+        redirected = ["bash", "-c", f"exec \"$@\" >'{output}' 2>'{log}'", "bash"]
+        child = self._child([*redirected, sys.executable, "-m", "tidemark", *words])
+        try:
+            await until(lambda: not child.running)
+        finally:
+            status = await child.stop_async()
+        printed = output.read_text()
+        print(printed, end="", flush=True)
+        if status != 0:
+            raise ProcessError(f"it ended with status {status}:\n{log.read_text()[-3000:]}")
+        return printed
 
     async def kill(self, words: list[str], when: Callable[[], bool]) -> None:
-        """Starts a command, and kills it with SIGKILL once `when`."""
-        child = ChildProcess(words[0], [sys.executable, "-m", *words], cwd=self.folder, env=self.settings)
-        child.start()
+        """Starts a module with these words, and kills it with SIGKILL once `when`. Raises ProcessError where it ends before."""
+        child = self._child([sys.executable, "-m", *words])
         try:
-            await until(when)
+            await until(lambda: when() or not child.running)
+            if not child.running:
+                raise ProcessError(f"{words[0]} ended by itself:\n{child.output_tail()}")
             child.kill()
         finally:
             await child.stop_async()
 
-    def functions(self) -> FunctionsProcess:
+    def _child(self, command: list[str]) -> ChildProcess:
+        """It ends with this process, however that ends."""
+        child = ChildProcess(command[0], command, cwd=self.folder, env=self.settings)
+        child.start()
+        return child
+
+    @asynccontextmanager
+    async def functions(self) -> AsyncIterator[None]:
         """The app with this scenario's tidemark.toml, in a process whose clock runs `SPEED` times as fast."""
         settings = {
             "FUNCTIONS_WORKER_RUNTIME": "python",
@@ -78,7 +77,14 @@ class Stage:
             "COLLECT_SCHEDULE": "0 * * * * *",
             "VERIFY_SCHEDULE": "30 * * * * *",
         }
-        return FunctionsProcess({**self.settings, **settings}, clock=HostClock(SPEED, time.time()))
+        async with FunctionsProcess(
+            {**self.settings, **settings}, clock=HostClock(SPEED, time.time())
+        ) as app:
+            try:
+                yield
+            except TimeoutError:
+                print(app.output_tail())
+                raise
 
 
 async def until(holds: Callable[[], bool], *, within: float = WITHIN) -> None:

@@ -32,7 +32,8 @@ from tidemark.publisher import (
 _log = logging.getLogger(__name__)
 
 HUB, PARTITION = "orders-placed", "0"
-AT_ONCE = 100  # orders in a set
+AT_ONCE = 100  # orders in a set, or as many as fit
+LARGEST = 65_536  # bytes of an order; an event of more than 1 MB would never be published
 AGAIN_AFTER = 1.0  # seconds, where there was nothing to publish or the hub did not answer
 
 ORDERS = Table(
@@ -53,7 +54,10 @@ class Shop:
 
     async def place(self, request: web.Request) -> web.Response:
         body = await request.text()
-        order = json.loads(body)["id"]
+        try:
+            order = str(json.loads(body)["id"])
+        except (ValueError, KeyError, TypeError):
+            raise web.HTTPBadRequest(text='found no order; accepted: {"id": ...}') from None
 
         def insert(connection: Connection) -> int:
             if connection.execute(select(ORDERS.c.Number).where(ORDERS.c.Id == order)).first():
@@ -86,12 +90,13 @@ async def publish(shop: Shop, events: IdempotentProducer) -> None:
         )  # the set that may or may not be stored goes first, as it was
         count = AT_ONCE if state.pending is None else state.pending.count
         orders = await shop.after(int(state.bookmark or 0), count)
+        batch, last = await events.create_batch(partition_id=PARTITION), ""
+        for order in orders:
+            if not batch.try_add(EventData(order.Body)):
+                break  # of the pending set all fit again
+            last = str(order.Number)
         try:
-            await events.send_events(
-                [EventData(order.Body) for order in orders],
-                partition_id=PARTITION,
-                bookmark=str(orders[-1].Number) if orders else None,
-            )
+            await events.send_batch(batch, bookmark=last)
         except (OutcomeUnknownError, PublishUnavailableError) as error:
             _log.warning("not known to be published, so sent again: %s", error)
             orders = []
@@ -101,7 +106,7 @@ async def publish(shop: Shop, events: IdempotentProducer) -> None:
 
 async def main() -> None:
     database = SqlDatabase(os.environ["DATABASE_URL"], create_tables=True, tables=[ORDERS])
-    shop, app = Shop(database), web.Application()
+    shop, app = Shop(database), web.Application(client_max_size=LARGEST)
     app.router.add_post("/orders", shop.place)
     runner = web.AppRunner(app)
     async with producer(database, os.environ) as events:

@@ -46,6 +46,7 @@ module tidemark '../../../infra/main.bicep' = {
       TIDEMARK_CONFIG: 'examples/hub_into_sql/tidemark.toml'
       CONSUMER_SINK: 'sql'
       CONSUMER_SQL_URL: sqlUrl
+      CONSUMER_SQL_CREATE_TABLES: 'true' // those of the consumer itself
       CONSUMER_SQL_TABLE: 'Payments'
       CONSUMER_SQL_COLUMNS: 'Id=$.id, Cents=$.cents'
     }
