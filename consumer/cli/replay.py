@@ -122,7 +122,9 @@ class Task(Struct, frozen=True):
             async for chunk in self.selection.chunks(store):
                 yield chunk
             return
-        [_ async for _ in self.selection.of(store)]  # raises for an id that does not exist
+        if self.selection.ids:
+            async for _ in self.selection.of(store):  # raises for an id that does not exist
+                pass
         async for letter in store.list(partition=self.selection.partition):
             yield [letter]
 

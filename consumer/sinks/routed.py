@@ -68,8 +68,7 @@ class RoutedSink:
     async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
         """Writes the records of one dead letter's event, each by its sink. Raises UnavailableError, as OrderedSink.replay does.
 
-        Repeated, it writes to all of the sinks again: one with a mark stores what a replay wrote once, but not once with what it
-        had of the event before.
+        Repeated, it writes to all of these sinks again; one with a mark stores what a replay wrote once.
         """
         results: list[WriteResult] = []
         for name in dict.fromkeys(record.sink for record in records):
