@@ -190,14 +190,22 @@ async def _plan(
 async def _put(where: tuple[Path, str | None], targets: Sequence[Target]) -> None:
     store = support.open_parts(*where).checkpoints()
     try:
-        others = (await store.load_all(deadline=support.soon())).values()
-        for target, first in targets:
-            incarnation = await incarnation_of(store, target.origin.hub, first=first, others=others)
-            origin = msgspec.structs.replace(target.origin, incarnation=incarnation)
-            position = msgspec.structs.replace(target, owner=OPERATOR, origin=origin)
-            await store.put(position, deadline=support.soon())
+        stored = await store.load_all(deadline=support.soon())
+        for target in targets:
+            await _put_one(store, target, stored)
     finally:
         await store.aclose()
+
+
+async def _put_one(
+    store: CheckpointStore, target: Target, everything: Mapping[str, Checkpoint | str]
+) -> None:
+    position, first = target
+    others = everything.values()
+    incarnation = await incarnation_of(store, position.origin.hub, first=first, others=others)
+    origin = msgspec.structs.replace(position.origin, incarnation=incarnation)
+    position = msgspec.structs.replace(position, owner=OPERATOR, origin=origin)
+    await store.put(position, deadline=support.soon())
 
 
 def checkpoints_app() -> typer.Typer:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from consumer.cli.checkpoints import NewPosition, _of_hub, _targets
+from consumer.cli.checkpoints import NewPosition, _of_hub, _put_one, _targets
 from consumer.errors import PositionError
 from consumer.leasing import claiming
 from consumer.options import OnDistrust, OnGap
@@ -104,7 +104,7 @@ async def test_a_hub_created_anew_is_read_from_where_checkpoints_set_puts_it(whe
     store, receiver = story.namespaces["one"][0], Receiver(story)
     stored = await store.load_all(deadline=0)
     for target in await _targets(receiver, (), where, stored, None):
-        await store.put(await _of_hub(store, receiver, target, stored), deadline=0)
+        await _put_one(store, await _of_hub(receiver, target, stored), stored)
     story.send(10)
     await story.run()
 
