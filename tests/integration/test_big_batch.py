@@ -4,13 +4,18 @@ import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 
+import opentelemetry.trace
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from devstack.servers.faults import Fault
 from devstack.service_bus import PREMIUM, STANDARD, Counts, EntityLimits, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import identity
+from tests.support.consumer.messaging import decoded
 from tests.support.servers.event_hubs import abandon_sockets
 from tests.support.servers.service_bus import receiving, sdk_drops_its_socket
 from tests.support.servers.threaded import running_in_thread
@@ -34,6 +39,18 @@ async def server(tmp_path):
         running.create_queue("orders", QueueSettings(limits=STANDARD))
         yield running
     await abandon_sockets()
+
+
+OURS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """What gives the finished spans of the process."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(opentelemetry.trace, "get_tracer", provider.get_tracer)
+    return exporter.get_finished_spans
 
 
 def sender_to(server, *, queue="orders", **options):
@@ -105,6 +122,29 @@ async def test_a_received_message_is_sent_on_as_it_is(server):
 
     (first,), (second,) = messages_in(server), messages_in(server, "next")
     assert second.sent.bare == first.sent.bare
+
+
+@pytest.mark.parametrize("sdk_insides", [True, False])
+async def test_each_transfer_is_a_span_and_each_message_carries_a_context(server, traced, sdk_insides):
+    own = ServiceBusMessage(b"own", application_properties={"traceparent": OURS, "a": 1})
+    server.faults.add(Fault("send:orders", "error"))
+    async with sender_to(server, tracing=True, sdk_insides=sdk_insides) as sender:
+        await sender.send([b"plain", own])
+
+    found = [decoded(message.sent.bare).application_properties for message in messages_in(server)]
+    *created, refused, sent = sorted(traced(), key=lambda span: span.start_time)
+    assert [span.name for span in (*created, refused, sent)] == [
+        "create orders",
+        "send orders",
+        "send orders",
+    ]
+    assert found[0][b"traceparent"].decode().split("-")[2] == f"{created[0].context.span_id:016x}"
+    assert found[1] == {b"traceparent": OURS.encode(), b"a": 1}
+    assert (refused.attributes["error.type"], refused.status.status_code.name) == ("busy", "ERROR")
+    assert "error.type" not in sent.attributes
+    assert len(sent.links) == sent.attributes["messaging.batch.message_count"] == 2
+    assert sent.attributes["messaging.system"] == "servicebus"
+    assert own.application_properties == {"traceparent": OURS, "a": 1}
 
 
 async def test_a_stream_is_read_no_further_than_the_look_ahead(server):

@@ -221,7 +221,7 @@ class CosmosContainer(ContainerConnection):
             async with self._session.post(
                 pattern.url,
                 data=_readable(body),
-                headers={**pattern.headers, **headers, **current_header(), "x-ms-activity-id": str(uuid4())},
+                headers={**pattern.headers, **headers, "x-ms-activity-id": str(uuid4())},
                 allow_redirects=False,
                 ssl=pattern.verifies,
                 timeout=_TIMEOUT,
@@ -260,7 +260,7 @@ class _Exchange:
 
     def __init__(self, rid: str, range_id: str = "", body: bytes | None = None) -> None:
         self._body = body
-        self.headers = {"x-ms-cosmos-intended-collection-rid": rid}
+        self.headers = {"x-ms-cosmos-intended-collection-rid": rid, **current_header()}
         if body is not None:
             self.headers |= {
                 "x-ms-cosmos-batch-atomic": "False",

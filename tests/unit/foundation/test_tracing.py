@@ -14,6 +14,7 @@ from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, WriteResult
 from consumer.options import BatchLimits, DriverSettings
 from consumer.running.driver import Driver
+from consumer.sinks.cosmos.client import _Exchange
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
@@ -143,6 +144,15 @@ async def test_a_driver_makes_a_span_for_each_piece_request_and_checkpoint_none_
     assert sink.headers[0]["traceparent"].split("-")[2] == f"{refused.context.span_id:016x}"
     assert len(by_name["checkpoint"][0].links) == 0
     assert by_name["checkpoint"][0].attributes["messaging.operation.type"] == "settle"
+
+
+def test_a_request_that_the_sdk_of_cosmos_sends_carries_the_context_of_its_span(traced):
+    with traced[0].span("process", "0", 1):
+        headers, context = _Exchange("rid").headers, current_header()
+
+    assert context
+    assert headers == {"x-ms-cosmos-intended-collection-rid": "rid", **context}
+    assert "traceparent" not in _Exchange("rid").headers
 
 
 def properties_of(message):

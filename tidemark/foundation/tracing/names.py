@@ -19,7 +19,7 @@ class Mode(StrEnum):
     """A worker sets up a provider that exports by OTLP, as OpenTelemetry's own settings say."""
 
 
-SYSTEM, EVENT_HUBS = "messaging.system", "eventhubs"
+SYSTEM, EVENT_HUBS, SERVICE_BUS = "messaging.system", "eventhubs", "servicebus"
 OPERATION_NAME, OPERATION_TYPE = "messaging.operation.name", "messaging.operation.type"
 DESTINATION = "messaging.destination.name"
 PARTITION = "messaging.destination.partition.id"

@@ -35,13 +35,19 @@ class _Current:
 
 
 class Spans:
-    """Spans about one event hub, in the context of the caller; an off one gives contexts that do nothing."""
+    """Spans about one event hub, queue or topic, in the context of the caller; an off one gives contexts that do nothing."""
 
-    def __init__(self, tracer: Tracer | None, hub: str = "", consumer_group: str = "") -> None:
+    def __init__(
+        self,
+        tracer: Tracer | None,
+        destination: str = "",
+        consumer_group: str = "",
+        system: str = names.EVENT_HUBS,
+    ) -> None:
         self._tracer = tracer
         _Current.on |= tracer is not None
-        self._hub = hub
-        self._common = {names.SYSTEM: names.EVENT_HUBS, names.DESTINATION: hub}
+        self._destination = destination
+        self._common = {names.SYSTEM: system, names.DESTINATION: destination}
         if consumer_group:
             self._common[names.CONSUMER_GROUP] = consumer_group
 
@@ -59,7 +65,7 @@ class Spans:
 
         kinds = {"receive": SpanKind.CLIENT, "checkpoint": SpanKind.CLIENT, "process": SpanKind.CONSUMER}
         return self._tracer.start_as_current_span(
-            f"{operation} {self._hub}",
+            f"{operation} {self._destination}",
             kind=kinds.get(operation, SpanKind.PRODUCER),
             links=_links(contexts),
             attributes={
@@ -83,7 +89,7 @@ class Spans:
 NO_SPANS = Spans(None)
 
 
-def spans(mode: Mode, hub: str, consumer_group: str = "") -> Spans:
+def spans(mode: Mode, destination: str, consumer_group: str = "", system: str = names.EVENT_HUBS) -> Spans:
     """Raises SettingsError if tracing is asked for and opentelemetry-api is not installed."""
     if mode is Mode.OFF:
         return NO_SPANS
@@ -93,7 +99,7 @@ def spans(mode: Mode, hub: str, consumer_group: str = "") -> Spans:
         raise SettingsError(
             f"{SETTING} is '{mode}', but {error.name} is not installed: {install_hint('tracing')}"
         ) from error
-    return Spans(get_tracer(TRACER), hub, consumer_group)
+    return Spans(get_tracer(TRACER), destination, consumer_group, system)
 
 
 def current_header() -> Mapping[str, str]:

@@ -25,8 +25,9 @@ from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, L
 from tidemark.publisher.event_hubs.ports.state_store import ProducerStateStore
 from tidemark.publisher.event_hubs.sdk.links import links_of
 from tidemark.publisher.event_hubs.shell import PartitionShell
-from tidemark.publisher.event_hubs.tracing import spans_of, with_context
+from tidemark.publisher.event_hubs.tracing import with_context
 from tidemark.publisher.model import PartitionPublishingOptions
+from tidemark.publisher.tracing import spans_of
 
 
 class ProducerOptions(Struct, frozen=True):

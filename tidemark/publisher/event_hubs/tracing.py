@@ -8,20 +8,8 @@ from typing import Any
 
 from azure.eventhub import EventData, amqp
 
-from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.tracing.names import Mode
-from tidemark.foundation.tracing.spans import Spans, carries_context, environment_mode, spans
-from tidemark.publisher.errors import PublishSettingsError
+from tidemark.foundation.tracing.spans import Spans, carries_context
 from tidemark.publisher.event_hubs.ports.links import PublishableEvent
-
-
-def spans_of(hub: str, *, on: bool | None) -> Spans:
-    """The spans of a producer; None asks the environment. Raises PublishSettingsError."""
-    try:
-        mode = environment_mode() if on is None else Mode.ON if on else Mode.OFF
-        return spans(mode, hub)
-    except SettingsError as error:
-        raise PublishSettingsError(str(error)) from error
 
 
 def with_context(

@@ -18,6 +18,8 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusSender as BlockingSender
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
+from tidemark.foundation.tracing.names import SERVICE_BUS
+from tidemark.foundation.tracing.spans import failed
 from tidemark.publisher.blocking import wait_if_needed
 from tidemark.publisher.cancellation import cancel_count, is_unexpected
 from tidemark.publisher.errors import PublishSettingsError
@@ -30,6 +32,7 @@ from tidemark.publisher.service_bus.core.sending import READ_AT_ONCE, Sending, S
 from tidemark.publisher.service_bus.sdk import send_call
 from tidemark.publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
 from tidemark.publisher.service_bus.sdk.send_call import Journal, OnProgress
+from tidemark.publisher.tracing import spans_of
 
 Credential = AsyncTokenCredential | TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
@@ -72,7 +75,8 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
 
     It takes over `sender`, a sender of the SDK, and switches off its retries. `limit` in bytes makes batches smaller
     than the entity allows. `timeout` in seconds bounds one transfer. The `journal` is called before and after every transfer.
-    Without `sdk_insides` it uses no private names of the SDK. One call runs at a time; others wait.
+    Without `sdk_insides` it uses no private names of the SDK. `tracing`: whether transfers make spans, and messages carry a
+    trace context; None asks TIDEMARK_TRACING in the environment. One call runs at a time; others wait.
     """
 
     _client: ClassVar[Any] = ServiceBusClient
@@ -87,6 +91,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         timeout: float = send_call.DEFAULT_TIMEOUT,
         journal: Journal | None = None,
         sdk_insides: bool = True,
+        tracing: bool | None = None,
     ) -> None:
         self._way = SdkWay(sdk_insides=sdk_insides)
         self._link = Link(self._way, sender, timeout)
@@ -94,6 +99,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         self._policy = policy or SendPolicy()
         self._learned = send_call.LearnedLimits(limit)
         self._journal = journal
+        self._spans = spans_of(sender.entity_name, on=tracing, system=SERVICE_BUS)
         self._lock: AbstractAsyncContextManager[None] = asyncio.Lock()
         self._closing = AsyncExitStack()
         self.last_report: SendReport | None = None
@@ -212,6 +218,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
             schedule_at=before.schedule_at,
             request_overhead=self._link.request_overhead() if scheduled else 0,
             claims=None if self._claim_check is None else self._claim_check.settings,
+            spans=self._spans,
         )
         sending = Sending(
             encoder.measure,
@@ -279,7 +286,11 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
     async def _transfer(self, effect: steps.Transfer, encoder: Encoder) -> steps.Answer:
         if self._journal is not None:
             self._journal.sending(effect.items)
-        answer = await self._link.transfer(effect, encoder)
+        contexts = (item.context for item in effect.items)
+        with self._spans.span("send", "", len(effect.items), contexts) as span:
+            answer = await self._link.transfer(effect, encoder)
+            if not isinstance(answer, steps.Accepted):
+                failed(span, type(answer).__name__.lower())
         if self._journal is not None:
             self._journal.answered(answer)
         return answer

@@ -6,7 +6,7 @@ Pure. Indices count the messages of the caller's iterable from 0.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -99,6 +99,8 @@ class Outgoing(Struct, frozen=True):
     cost: int
     envelope: int
     claim: Claim | None = None
+    context: Mapping[Any, Any] = {}
+    """The trace context that it carries, for its span; empty without tracing."""
 
     def __repr__(self) -> str:
         return f"Outgoing({self.index}, {self.message_id!r}, {self.size} bytes)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -11,7 +12,9 @@ from typing import Any, Generic, TypeVar
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
+from msgspec.structs import replace
 
+from tidemark.foundation.tracing.spans import NO_SPANS, Spans, carries_context
 from tidemark.publisher.service_bus.core.claims import ClaimSettings, claim_of
 from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from tidemark.publisher.service_bus.core.packing import Limits
@@ -40,6 +43,7 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
     schedule_at: datetime | None = None
     request_overhead: int = 0
     claims: ClaimSettings | None = None
+    spans: Spans = NO_SPANS
 
     def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
         """Encode the message, as a claim check if it is too large and claim checks are set.
@@ -57,11 +61,26 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
 
     def wire(self, item: Outgoing) -> _Wire:
         """The message as the SDK sends it singly."""
-        message = self._message(item.message, item.index)
+        message = self._with_context(self._message(item.message, item.index), item.context)
         return message if item.claim is None else self._claimed(message, item.claim)
 
     def _encode(self, message: Any, index: int) -> Outgoing:
-        return self._outgoing(self._message(message, index), message, index)
+        wire = self._message(message, index)
+        if not self.spans.are_on:
+            return self._outgoing(wire, message, index)
+        own = self._properties(wire)
+        context = own if carries_context(own) else self.spans.header_for_event()
+        return replace(
+            self._outgoing(self._with_context(wire, context), message, index), context=dict(context)
+        )
+
+    def _with_context(self, wire: _Wire, context: Mapping[Any, Any]) -> _Wire:
+        """The message with a trace context, for one that carries none or this one."""
+        if not context:
+            return wire
+        properties = self._properties(wire)
+        properties.update(context)
+        return self._with_properties(wire, properties)
 
     def _as_claim(self, item: Outgoing, limits: Limits) -> Outgoing:
         limit = max(limits.batch - item.envelope, limits.message) - limits.header
@@ -69,13 +88,14 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
         if self.claims is None:
             hint = "set a claim check, which keeps such bodies in a blob, or make the message smaller"
             raise OversizedMessageError(*identity, item.size, limit, hint)
-        wire = self._message(item.message, item.index)
+        wire = self._with_context(self._message(item.message, item.index), item.context)
         body = self._body(wire)
         if body is None:
             hint = "its body is no data section, and a claim check keeps only those"
             raise OversizedMessageError(*identity, item.size, limit, hint)
         claim = claim_of(body, item.message_id, self.claims)
         small = self._outgoing(self._claimed(wire, claim), item.message, item.index, claim)
+        small = replace(small, context=item.context)
         if not limits.sendable(small):
             hint = f"its properties alone, without the body of {len(body):,} bytes, are too large"
             raise OversizedMessageError(*identity, small.size, limit, hint)
@@ -95,6 +115,14 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
     @abc.abstractmethod
     def _body(self, wire: _Wire) -> bytes | None:
         """The body for a claim check; None if it is no data section."""
+
+    @abc.abstractmethod
+    def _properties(self, wire: _Wire) -> dict[str | bytes, Any]:
+        """The application properties."""
+
+    @abc.abstractmethod
+    def _with_properties(self, wire: _Wire, properties: dict[str | bytes, Any]) -> _Wire:
+        """The message with these application properties. The caller's own stays as it is."""
 
     @abc.abstractmethod
     def _claimed(self, wire: _Wire, claim: Claim) -> _Wire:

@@ -39,7 +39,7 @@ class Encoder(MessageEncoder[Message]):
 
     def _encode(self, message: Any, index: int) -> Outgoing:
         plain = _plain_of(message)
-        if plain is None or self._traced or self.schedule_at is not None:
+        if plain is None or self._traced or self.spans.are_on or self.schedule_at is not None:
             return super()._encode(message, index)
         message_id = plain.message_id or self._generated_id(index)
         session_id = plain.session_id or self.session_id
@@ -87,6 +87,12 @@ class Encoder(MessageEncoder[Message]):
 
     def _body(self, wire: Message) -> bytes | None:
         return b"".join(bytes(part) for part in wire.data) if wire.data else None
+
+    def _properties(self, wire: Message) -> dict[str | bytes, Any]:
+        return dict(wire.application_properties or {})
+
+    def _with_properties(self, wire: Message, properties: dict[str | bytes, Any]) -> Message:
+        return wire._replace(application_properties=properties)
 
     def _claimed(self, wire: Message, claim: Claim) -> Message:
         properties = add_claim(wire.application_properties or {}, claim)

@@ -91,6 +91,15 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
     def _body(self, wire: AmqpAnnotatedMessage) -> bytes | None:
         return b"".join(wire.body) if wire.body_type is AmqpMessageBodyType.DATA else None
 
+    def _properties(self, wire: AmqpAnnotatedMessage) -> dict[str | bytes, Any]:
+        return dict(wire.application_properties or {})
+
+    def _with_properties(
+        self, wire: AmqpAnnotatedMessage, properties: dict[str | bytes, Any]
+    ) -> AmqpAnnotatedMessage:
+        wire.application_properties = properties  # of the copy that `_message` made
+        return wire
+
     def _claimed(self, wire: AmqpAnnotatedMessage, claim: Claim) -> AmqpAnnotatedMessage:
         return AmqpAnnotatedMessage(
             data_body=b"",
