@@ -64,11 +64,15 @@ class Burial:
         return self._lanes.take_waiting(work)
 
     def is_behind(self, work: Work) -> bool:
-        """Whether the record just received has a parked key."""
+        """Whether an earlier event with the key of the record just received is parked."""
         if not self._rules.by_key:
             return False
-        partition = self._backlog.partition_of(work.work_list)
-        return partition is not None and work.record.key in partition.parked.keys and self._is_by_key(work)
+        partition, number = self._backlog.partition_of(work.work_list), work.record.event.sequence_number
+        return (
+            partition is not None
+            and partition.parked.is_behind(number, work.record.key)
+            and self._is_by_key(work)
+        )
 
     def next_lots(self, now: float) -> Iterator[StoreDeadLetters]:
         if (lot := self._letters.next_lot(now)) is not None:
@@ -80,10 +84,12 @@ class Burial:
     def _room(self) -> Counter[str]:
         """How many more events may be parked, by partition; those that are full are not there."""
         partitions = self._backlog.partitions
+        found = {name: partitions[name] for name in self._parking.partitions if name in partitions}
         counts = {
-            name: math.inf if partitions[name].draining else self._rules.most - partitions[name].parked.count
-            for name in self._parking.partitions
-            if name in partitions
+            name: math.inf
+            if each.draining or each.parked.are_ahead(each.work_list.mark[0])
+            else self._rules.most - each.parked.count
+            for name, each in found.items()
         }
         return +Counter(counts)
 

@@ -43,8 +43,9 @@ class Parked:
             int | str, dict[str, str]
         ] = {}  # by sequence number, then by the name of a record
         self._stored: set[int | str] = set()
-        self.keys = Counter[str]()
-        """By key, how many parked events have it. Keys of no event are not there."""
+        self._loaded: set[int] = set()  # those of an earlier claim
+        self.keys: dict[str, Counter[int | str]] = {}
+        """By key, the parked events that have it, and how many of their records. Keys of no event are not there."""
 
     @property
     def count(self) -> int:
@@ -55,11 +56,26 @@ class Parked:
         names = self._keys_of.setdefault(number, {})
         if name not in names:
             names[name] = key
-            self.keys[key] += 1
+            self.keys.setdefault(key, Counter())[number] += 1
 
-    def note_stored(self, number: int | str) -> None:
+    def is_behind(self, number: int, key: str) -> bool:
+        """Whether an earlier event of the key is parked, or another record of this one. After a kill later ones may be parked
+        already when an event is received again. Those of the hub before, which have texts as numbers, are earlier.
+        """
+        return any(isinstance(each, str) or each <= number for each in self.keys.get(key, ()))
+
+    def note_stored(self, number: int | str, *, is_loaded: bool = False) -> None:
         if number in self._keys_of:
             self._stored.add(number)
+        if is_loaded and isinstance(number, int):
+            self._loaded.add(number)
+
+    def are_ahead(self, mark: int) -> bool:
+        """Whether an earlier claim parked events that come after the mark. They are not tried before it has passed them, so that
+        what has to be parked before them may not wait for room.
+        """
+        self._loaded = {number for number in self._loaded if number > mark}
+        return bool(self._loaded)
 
     def has_stored(self, number: int | str, name: str | None = None) -> bool:
         """Whether the event is stored, and, with a name, its record of that name."""
@@ -68,7 +84,11 @@ class Parked:
     def end(self, number: int | str) -> None:
         """The event is written or a dead letter."""
         self._stored.discard(number)
+        self._loaded -= {number}
         for key in self._keys_of.pop(number, {}).values():
-            self.keys[key] -= 1
-            if not self.keys[key]:
+            found = self.keys[key]
+            found[number] -= 1
+            if not found[number]:
+                del found[number]
+            if not found:
                 del self.keys[key]

@@ -210,7 +210,7 @@ class Pipeline:
             for number, keys in item.keys.items():
                 for name, key in keys.items():
                     partition.parked.add(number, name, key)
-                partition.parked.note_stored(number)
+                partition.parked.note_stored(number, is_loaded=True)
             return
         partition.parked.end(item.number)
         self.totals.written += item.written

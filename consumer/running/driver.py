@@ -111,17 +111,17 @@ class Driver:
         )
 
     async def _open_parking(self, routes: Routes) -> None:
-        settings, is_set = self.settings, bool(self.settings.parking.reasons)
+        rules, is_set = self.settings.parking, bool(self.settings.parking.reasons)
         ordered = all(each.by_partition for each in routes.of_sinks.values() or [routes])
-        if self.parked is None or settings.dry_run:
+        if self.parked is None or self.settings.dry_run:
             return
-        for problem in settings.parking.problems(ordered=ordered):
+        for problem in rules.problems(ordered=ordered):
             raise SettingsError(problem)
         await self.parked.open()
         if self._parking is None and (is_set or await are_left(self.parked, ordered=ordered)) and not ordered:
             replay = Replay(self.sink, routes, self._preparation)
             self._parking = Parking(
-                self.parked, settings.parking, self._calls, self._preparation, replay, self._feed
+                self.parked, rules, self._calls, self._preparation, replay, self._feed, self.statistics
             )
             self._start_task(self._parking.run())
 

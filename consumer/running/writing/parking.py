@@ -15,18 +15,28 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from typing import cast
 
 from msgspec import structs
 
 from consumer.core import effects
 from consumer.core.parked import BEHIND, name_of, names_of
+from consumer.core.statistics import PipelineStatistics
 from consumer.mapping.preparing import Preparation
-from consumer.model import Checkpoint, Claim, DeadLetter, Event, Outcome, Record, Rejection, WriteResult
+from consumer.model import (
+    NOTHING_SETTLED,
+    Checkpoint,
+    Claim,
+    DeadLetter,
+    Outcome,
+    Record,
+    Rejection,
+    WriteResult,
+)
 from consumer.options import ParkingRules
 from consumer.ports import DeadLetterStore
 from consumer.running.writing.calls import Calls
+from consumer.running.writing.parked_entries import ClaimedEntries, Entry
 from consumer.running.writing.replaying import Replay, records_left
 from tidemark.foundation.errors import TidemarkError
 
@@ -38,6 +48,8 @@ AGAIN = 10.0
 """Seconds until something that failed is tried again, other than a write that was rejected."""
 RELOAD = 600.0
 """Seconds until the store is listed again: an owner of before may have parked an event just when its claim ended."""
+SOON = 1.0
+"""Seconds until it is looked at again whether an event has been received again. Chosen."""
 AT_ONCE = 20
 """Events of a partition in one attempt; each may have 1 MB."""
 _RECORDS = re.compile(r" \[records ([^\]]*)\]$")
@@ -55,55 +67,6 @@ async def are_left(store: DeadLetterStore, *, ordered: bool) -> bool:
     return False
 
 
-@dataclass(eq=False)
-class Entry:
-    """What is known of a parked event without its body, which is read again for each attempt.
-
-    `due` is the loop's time; `tried` counts attempts of this process, and those that it takes for made.
-    """
-
-    id: str
-    number: int | str
-    """The sequence number; the id for an event of a hub of the same name before."""
-    rejection: Rejection
-    due: float
-    tried: int
-    keys: frozenset[str] = frozenset()
-    """Of its records."""
-    names: frozenset[str] | None = None
-    """Which of its records are to be written; None is all."""
-    epoch: int = 0
-    """As in the store. It may be above that of the claim: without checkpoints epochs begin anew."""
-    is_over: bool = False
-    """Written, or its dead letter is stored; only its deletion is missing."""
-    is_dead_letter: bool = False
-    written: int = 0
-
-
-@dataclass(eq=False)
-class _Claimed:
-    """The parked events of one claim, by Entry.number."""
-
-    claim: Claim
-    entries: dict[int | str, Entry] = field(default_factory=dict)
-    loaded: asyncio.Event = field(default_factory=asyncio.Event)
-    trying: asyncio.Lock = field(default_factory=asyncio.Lock)
-    is_over: bool = False
-    load_at: float = -math.inf
-
-    @property
-    def partition(self) -> str:
-        return self.claim.partition
-
-    def end(self) -> None:
-        self.is_over = True
-        self.loaded.set()
-
-    def number_of(self, event: Event) -> int | str:
-        own = event.incarnation == self.claim.origin.incarnation
-        return event.sequence_number if own else f"{event.place}~{event.sequence_number}"
-
-
 class Parking:
     """The parked events of a driver. `feed` takes inputs of the pipeline."""
 
@@ -115,6 +78,7 @@ class Parking:
         preparation: Preparation,
         replay: Replay,
         feed: Callable[[effects.Input], None],
+        statistics: Callable[[], PipelineStatistics],
     ) -> None:
         self._store = store
         self._rules = rules
@@ -123,13 +87,14 @@ class Parking:
         self._preparation = preparation
         self._replay = replay
         self._feed = feed
-        self._claims: dict[str, _Claimed] = {}
+        self._statistics = statistics
+        self._claims: dict[str, ClaimedEntries] = {}
         self._changed = asyncio.Event()
 
     # -- claims
 
     def claimed(self, claim: Claim) -> None:
-        self._claims[claim.partition] = _Claimed(claim)
+        self._claims[claim.partition] = ClaimedEntries(claim)
         self._changed.set()
 
     def forget(self, partition: str, epoch: int) -> None:
@@ -139,7 +104,7 @@ class Parking:
             claimed.end()
             del self._claims[partition]
 
-    def _find(self, partition: str, epoch: int) -> _Claimed | None:
+    def _find(self, partition: str, epoch: int) -> ClaimedEntries | None:
         claimed = self._claims.get(partition)
         return claimed if claimed is not None and claimed.claim.epoch == epoch else None
 
@@ -189,7 +154,7 @@ class Parking:
                 found[event.partition] = claimed.trying
         return [found[partition] for partition in sorted(found)]
 
-    async def _store_all(self, parked: Sequence[tuple[DeadLetter, frozenset[str], _Claimed]]) -> None:
+    async def _store_all(self, parked: Sequence[tuple[DeadLetter, frozenset[str], ClaimedEntries]]) -> None:
         storing = self._store.put([letter for letter, *_ in parked], deadline=self._calls.deadline())
         await self._calls.answered("the store of parked events", storing)
         for letter, keys, claimed in parked:
@@ -198,8 +163,8 @@ class Parking:
             claimed.entries[entry.number] = entry
 
     def _parked(
-        self, rejected: effects.RejectedRecord, claimed: _Claimed
-    ) -> tuple[DeadLetter, frozenset[str], _Claimed]:
+        self, rejected: effects.RejectedRecord, claimed: ClaimedEntries
+    ) -> tuple[DeadLetter, frozenset[str], ClaimedEntries]:
         """What is stored, and the keys that it orders. Other records of the event may be parked already."""
         names, of = names_of(rejected.records)
         keys = frozenset(record.key for record in rejected.records)
@@ -216,7 +181,7 @@ class Parking:
         )
         return letter, keys, claimed
 
-    def _entry(self, letter: DeadLetter, claimed: _Claimed) -> Entry:
+    def _entry(self, letter: DeadLetter, claimed: ClaimedEntries) -> Entry:
         """When it is due. What waited for an earlier event of its key is due as soon as that one is gone."""
         now = asyncio.get_running_loop().time()
         named = _RECORDS.search(letter.rejection.detail)
@@ -249,10 +214,10 @@ class Parking:
                 async with asyncio.timeout(self._pause()):
                     await self._changed.wait()
 
-    def _present(self) -> list[_Claimed]:
+    def _present(self) -> list[ClaimedEntries]:
         return [claimed for claimed in self._claims.values() if not claimed.is_over]
 
-    async def _visit(self, claimed: _Claimed) -> None:
+    async def _visit(self, claimed: ClaimedEntries) -> None:
         try:
             if asyncio.get_running_loop().time() >= claimed.load_at:
                 await self._load(claimed)
@@ -263,13 +228,15 @@ class Parking:
 
     def _pause(self) -> float:
         now = asyncio.get_running_loop().time()
-        times = [claimed.load_at for claimed in self._present()]
+        times = [now + SOON for claimed in self._present() if claimed.is_ahead]
+        times += [claimed.load_at for claimed in self._present()]
         times += [entry.due for claimed in self._present() for entry in self._first(claimed)]
         return max(0.05, min(times, default=now + RELOAD) - now)
 
-    async def _load(self, claimed: _Claimed) -> None:
+    async def _load(self, claimed: ClaimedEntries) -> None:
         now = asyncio.get_running_loop().time()
         claimed.load_at = now + AGAIN
+        claimed.given_up_at = min(claimed.given_up_at, now + RELOAD)
         known = len(claimed.entries)
         letters = self._store.list(partition=claimed.partition)
         # Each one may take the time of a call: a list of many may take longer, and would begin anew for ever.
@@ -279,6 +246,7 @@ class Parking:
                 records = await self._records(letter, entry.names)
                 keys = {name_of(record): record.key for record in records}
                 entry.keys = frozenset(keys.values())
+                entry.is_ahead = self._rules.by_key
                 claimed.entries[entry.number] = entry
                 # At once, because the list may break off.
                 self._feed(effects.ParkedLoaded(claimed.partition, claimed.claim.epoch, {entry.number: keys}))
@@ -289,7 +257,7 @@ class Parking:
             log.info("partition %s has %d parked events", claimed.partition, len(claimed.entries))
         claimed.loaded.set()
 
-    async def _is_late(self, letter: DeadLetter, claimed: _Claimed) -> bool:
+    async def _is_late(self, letter: DeadLetter, claimed: ClaimedEntries) -> bool:
         """Whether an owner of before parked the event after this claim had listed what is parked: then no checkpoint covers it, and
         this claim has received it itself. It is removed.
         """
@@ -312,20 +280,18 @@ class Parking:
         records = records_left(self._preparation.records([letter.event]), names or (), letter.of)
         return [record for record in records if record.dropped is None]
 
-    def _first(self, claimed: _Claimed) -> list[Entry]:
-        """The events that may be tried when they are due: with order by key the first of each key."""
-        entries = list(claimed.entries.values())
-        if not self._rules.by_key:
-            return entries
-        first, seen = [], set[str]()
-        # Those of a hub before come first.
-        for entry in sorted(entries, key=lambda entry: (isinstance(entry.number, int), entry.number)):
-            if not entry.keys & seen:
-                first.append(entry)
-            seen |= entry.keys
-        return first
+    def _first(self, claimed: ClaimedEntries) -> list[Entry]:
+        return claimed.first(by_key=self._rules.by_key, mark=self._mark(claimed))
 
-    async def _try(self, claimed: _Claimed) -> None:
+    def _mark(self, claimed: ClaimedEntries) -> float:
+        """Up to where all events are settled that this claim receives."""
+        for each in self._statistics().partitions if claimed.is_ahead else ():
+            if each.partition == claimed.partition and each.epoch == claimed.claim.epoch:
+                is_gone = not each.unsettled and asyncio.get_running_loop().time() >= claimed.given_up_at
+                return math.inf if is_gone else each.low_water
+        return NOTHING_SETTLED
+
+    async def _try(self, claimed: ClaimedEntries) -> None:
         now = asyncio.get_running_loop().time()
         due = [entry for entry in self._first(claimed) if entry.due <= now][:AT_ONCE]
         if not due or claimed.is_over:
@@ -355,7 +321,8 @@ class Parking:
             except TidemarkError as error:
                 log.warning("a parked event waits for its decoder: %s", error)
         records = [record for _, _, own in todo for record in own]
-        answers = await self._replay.write_records(records, deadline=self._calls.deadline())
+        by_key = self._rules.by_key
+        answers = await self._replay.write_records(records, deadline=self._calls.deadline(), by_key=by_key)
         self._feed(effects.ParkedTried(sum(answer.request_units for answer in answers)))
         results = iter(answers)
         for entry, letter, own in todo:
@@ -368,6 +335,7 @@ class Parking:
         entry.written += len(results) - len(left)
         entry.names = frozenset(name_of(record) for record, _ in left)
         rejected = [result for _, result in left if result.outcome is Outcome.REJECT]
+        others = frozenset(name_of(record) for record, result in left if result.outcome is Outcome.RETRY)
         if not left:
             entry.is_over = True
         elif rejected:
@@ -376,7 +344,10 @@ class Parking:
             if entry.tried < len(self._delays) and why.reason in self._rules.reasons:
                 entry.due = asyncio.get_running_loop().time() + self._delays[entry.tried]
                 return
+            entry.names -= others
             await self._bury(entry, letter, why)
+            if others:  # they were behind it
+                entry.is_over, entry.names, entry.due = False, others, asyncio.get_running_loop().time()
 
     async def _bury(self, entry: Entry, letter: DeadLetter, why: Rejection) -> None:
         """Stores the dead letter. Another record of the event may have one already."""

@@ -91,11 +91,17 @@ class Replay:
         results = iter(await self._write_units(units, deadline))
         return [_of_event([next(results) for _ in range(1 if together else len(each))]) for each in prepared]
 
-    async def write_records(self, records: Sequence[Record], *, deadline: float) -> Sequence[WriteResult]:
-        """One result per record, in their order; those of one key are written one after the other."""
-        return await self._write_units([[record] for record in records], deadline)
+    async def write_records(
+        self, records: Sequence[Record], *, deadline: float, by_key: bool = False
+    ) -> Sequence[WriteResult]:
+        """One result per record, in their order; those of one key are written one after the other. `by_key`: what comes after a
+        rejected record of its key is not tried, and RETRY.
+        """
+        return await self._write_units([[record] for record in records], deadline, by_key=by_key)
 
-    async def _write_units(self, units: Sequence[list[Record]], deadline: float) -> list[WriteResult]:
+    async def _write_units(
+        self, units: Sequence[list[Record]], deadline: float, *, by_key: bool = False
+    ) -> list[WriteResult]:
         """A unit is what is written together: one record, or with a ReplayingSink those of one event."""
         results: dict[int, WriteResult] = {}
         pending: dict[int, list[Record]] = {}
@@ -119,7 +125,9 @@ class Replay:
             pause = max(waits, default=0.0)
             for index, answer in answers.items():
                 if answer.outcome is not Outcome.RETRY:
-                    del pending[index]
+                    done = pending.pop(index)
+                    if by_key and answer.outcome is Outcome.REJECT:
+                        results |= _take_behind(done, pending)
             if any(answer.rerouted for answer in answers.values()):
                 self._routes = await self.sink.routes()
             if asyncio.get_running_loop().time() + pause >= deadline:
@@ -175,6 +183,15 @@ def records_left(records: list[Record], names: Collection[str], of: int) -> list
     """
     known = has_names(records, names, of)
     return [record for record in records if name_of(record) in names] if known else records
+
+
+def _take_behind(rejected: Sequence[Record], pending: dict[int, list[Record]]) -> dict[int, WriteResult]:
+    """Removes what has a key in common with rejected records, and returns its results."""
+    keys = {record.key for record in rejected}
+    behind = [index for index, records in pending.items() if any(record.key in keys for record in records)]
+    for index in behind:
+        del pending[index]
+    return dict.fromkeys(behind, WriteResult(Outcome.RETRY, reason="behind a rejected record of its key"))
 
 
 def _of_event(results: Sequence[WriteResult]) -> WriteResult:

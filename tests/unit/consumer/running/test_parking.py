@@ -345,6 +345,61 @@ async def test_a_parked_event_that_comes_again_after_a_kill_is_not_written_twice
     assert (world.sink.written, await world.numbers()) == ([0, 1], [])
 
 
+async def test_what_a_killed_owner_parked_is_written_after_the_earlier_events_that_come_again():
+    world = World()
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a", "a"))
+    await driver.settled("0", epoch)
+    world.sink.missing = {"a"}
+    await driver.receive("0", epoch, events("a", first=2))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+    world.sink.missing = set()
+    await world.wait(70.0)
+    driver, epoch = await world.start("another")
+    await asyncio.sleep(10.0)  # it is due, and nothing was received again yet
+    await driver.receive("0", epoch, events("a", "a", "a", "b"))
+    await asyncio.sleep(10.0)
+
+    assert [n for n in world.sink.written if n != 3] == [0, 1, 0, 1, 2]
+    assert (world.sink.documents["a"], await world.numbers()) == (2, [])
+    await driver.aclose()
+
+
+async def test_what_waits_before_events_that_a_killed_owner_parked_may_be_parked_beyond_the_limit():
+    """Else it waits for room, and what takes the room waits for it."""
+    world = World(structs.replace(RULES, most=1))
+    world.sink.missing = {"a", "b"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("b", first=2))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+    driver, epoch = await world.start("another")
+    await driver.receive("0", epoch, events("a", "a", "b"))
+    await asyncio.sleep(10.0)
+    assert driver.statistics().partitions[0].parked == 3
+    world.sink.missing = set()
+    await asyncio.sleep(100.0)
+
+    assert (world.sink.documents, await world.numbers()) == ({"a": 1, "b": 2}, [])
+    await driver.aclose()
+
+
+async def test_what_a_killed_owner_parked_is_written_although_the_hub_does_not_have_it_any_more():
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a", first=2))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+    world.sink.missing = set()
+    driver, epoch = await world.start("another")
+    await asyncio.sleep(1300.0)
+
+    assert (world.sink.documents, await world.numbers()) == ({"a": 2}, [])
+    await driver.aclose()
+
+
 async def test_a_partition_waits_with_as_many_parked_events_as_it_may_have_and_says_so():
     world = World(structs.replace(RULES, most=2, order=ParkOrder.NONE), high_count=5)
     world.sink.missing = {"a"}
@@ -407,10 +462,11 @@ async def test_of_an_event_of_several_records_only_those_that_were_rejected_are_
     world.sink.missing = set()
     await world.wait(61.0)
     driver, epoch = await world.start(preparation=preparation)
-    await asyncio.sleep(1.0)
+    await driver.receive("0", epoch, events("-"))
+    await asyncio.sleep(3.0)
     await driver.aclose()
 
-    assert world.sink.written == [0, 0]
+    assert world.sink.written == [0, 0, 0]  # what was written is so again: no checkpoint was saved
     assert world.sink.documents == {"x": 0, "a": 0}
 
 
@@ -546,6 +602,48 @@ async def test_parked_events_are_known_after_a_list_that_failed_in_the_middle():
     assert (sorted(world.sink.written), await world.numbers()) == ([0, 1], [])
 
 
+async def test_a_record_that_is_parked_in_a_stop_takes_nothing_from_those_of_its_event_that_are_parked_already():
+    def two(event, documents):
+        return [Write(event, {**documents[0], "id": name}, index) for index, name in enumerate(("x", "a"))]
+
+    world = World()
+    world.sink = OneOfTwo()  # the second one is tried again
+    preparation = Preparation(world.sink.prepare, mapping=two)
+    driver, epoch = await world.start(preparation=preparation)
+    await driver.receive("0", epoch, events("-"))
+    await asyncio.sleep(1.0)
+    assert await world.numbers() == [0]
+    world.sink.answers = [Outcome.REJECT] * 2
+    assert await driver.drain("0", epoch, deadline=now() + 60.0)
+    await driver.aclose()
+    world.sink.answers = [Outcome.WRITTEN] * 2
+    await world.wait(61.0)
+    driver, epoch = await world.start(preparation=preparation)
+    await asyncio.sleep(10.0)
+    await driver.aclose()
+
+    assert (sorted(world.sink.indices), await world.numbers()) == ([0, 1], [])
+
+
+@pytest.mark.parametrize(("passes", "written"), [(True, [0, 1]), (False, [1])])
+async def test_of_one_event_a_record_is_written_after_an_earlier_one_of_its_key_that_is_parked(
+    passes, written
+):
+    world = World()
+    world.sink = OneOfTwo()
+    world.sink.answers = [Outcome.REJECT, Outcome.WRITTEN]
+    driver, epoch = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
+    await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(100.0)
+    assert world.sink.indices == []
+    world.sink.answers[0] = Outcome.WRITTEN if passes else Outcome.REJECT
+    await asyncio.sleep(800.0)
+    await driver.aclose()
+
+    assert (world.sink.indices, await world.numbers()) == (written, [])
+    assert [each.records async for each in world.dead_letters.list()] == ([] if passes else [("0",)])
+
+
 async def test_a_parked_record_whose_last_attempt_fails_joins_the_dead_letter_of_its_event():
     class Refusing(OneOfTwo):
         async def write(self, batch, *, deadline):
@@ -577,6 +675,7 @@ async def test_what_an_older_version_parked_names_its_records_in_the_detail():
     await world.parked.put([letter], deadline=now() + 5.0)
     world.sink = OneOfTwo()
     world.sink.answers = [Outcome.WRITTEN] * 2
+    world.rules = structs.replace(RULES, order=ParkOrder.NONE)
     driver, _ = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
     await asyncio.sleep(5.0)
     await driver.aclose()
