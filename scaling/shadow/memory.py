@@ -98,7 +98,7 @@ def decode(data: bytes) -> Shadow | None:
         return None
     try:
         shadow = _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     tally = shadow.tally
     sums = (shadow.at, shadow.waiting, *msgspec.structs.astuple(tally))

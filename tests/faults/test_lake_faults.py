@@ -143,6 +143,24 @@ async def test_the_manifests_name_each_row_once_wherever_a_file_ends(
     await expect(files, range(8))
 
 
+@pytest.mark.wire
+async def test_without_its_hint_the_chain_is_followed_and_a_damaged_manifest_is_told(consumer, files):
+    sink = await consumer(files)
+    await write(sink, events(0, 3))
+    names = [blob.name async for blob in sink._container.list_blobs() if "_manifests/" in blob.name]
+    hint, manifest = sorted(names, key=len)
+    await sink._container.upload_blob(hint, b'{"last":"\xff"}', overwrite=True)
+    sink = await consumer(files)
+    await write(sink, events(0, 6))
+    await expect(files, range(7))
+
+    for name in (hint, manifest):
+        await sink._container.upload_blob(name, b'{"file":"\xff"}', overwrite=True)
+    sink = await consumer(files)
+    results = await write(sink, events(7, 8))
+    assert all("0.json cannot be read" in result.reason for result in results)
+
+
 # -- two consumers
 
 

@@ -138,12 +138,12 @@ class ParquetLog:
         """Finds the end of the chain."""
         hint = await self._read(f"{self._chain}/last.json")
         if hint is not None:
-            with suppress(msgspec.MsgspecError):  # then all of the chain is followed
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # then all of the chain is followed
                 self.mark = msgspec.json.decode(hint, type=_Last).last
         while (text := await self._read(self._next)) is not None:
             try:
                 self.mark = msgspec.json.decode(text, type=Manifest).last
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise UnavailableError(f"the manifest {self._next} cannot be read: {error}") from error
 
     @property

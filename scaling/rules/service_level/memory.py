@@ -316,7 +316,7 @@ def decode(data: bytes | None) -> Memory | None:
         return memory
     try:
         memory = _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not _is_sound(memory):
         return None

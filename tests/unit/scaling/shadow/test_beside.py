@@ -5,7 +5,7 @@ from math import pi, sin
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -31,6 +31,7 @@ from scaling.shadow.beside import simulate_shadow
 from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
 from scaling.shadow.queue import APART, called_ready_of, simulated_windows, start_up_of, watcher
 from scaling.window import Window
+from tests.support.examples import examples
 from tests.support.scaling.runner import NOW, THRESHOLD, changed
 from tests.support.scaling.service_level import learned as learned_of
 from tests.support.scaling.shadow import (
@@ -463,7 +464,7 @@ def test_a_fault_of_the_comparison_itself_is_one_warning(monkeypatch):
     assert target.state.shadow == b""
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.binary(max_size=200), st.integers(0, 3000))
 def test_a_stored_shadow_that_is_damaged_begins_anew(noise, cut):
     target = Target(shadowed(SERVICE_LEVEL))
@@ -483,6 +484,7 @@ def test_a_memory_of_another_version_or_with_numbers_that_are_none_is_no_memory(
     assert decode(encode(Shadow(waiting=float("nan")))) is None
     assert decode(bytes(MAX_BYTES + 1)) is None
     assert decode(b"") is None
+    assert decode(encode(Shadow(rules="é")).replace("é".encode(), b"\xc3(")) is None
 
 
 def test_what_is_remembered_stays_bounded():
@@ -640,7 +642,7 @@ REPORTS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(REPORTS, st.sampled_from([SERVICE_LEVEL, THRESHOLD, fixed(7)]))
 def test_whatever_is_reported_in_whatever_order_the_target_is_decided_as_without_a_shadow(reports, rule):
     """`None` among the controls is a promotion, in which the target is decided by the shadow's rules."""

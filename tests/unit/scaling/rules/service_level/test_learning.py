@@ -308,6 +308,13 @@ def test_a_memory_with_a_number_that_is_none_is_not_read_also_by_the_process_tha
     assert memory.decode(memory.encode(known)) is None
 
 
+def test_a_memory_with_a_text_that_is_none_is_not_read():
+    known = learned([80.0] * 3)
+    known.unkept = "é"
+
+    assert memory.decode(memory.encode(known).replace("é".encode(), b"\xc3(")) is None
+
+
 def test_a_number_that_is_not_finite_any_more_starts_the_memory_anew():
     known = learned([80.0] * 20)
     known.arrived = float("inf")
