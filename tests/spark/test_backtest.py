@@ -138,7 +138,7 @@ def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, giv
     )
     lines = ["t,arrivals,target"]
     for target in range(40):
-        lines += [f"{1_800_000_000 + 60 * n},{n % 7 * 100},t{target:02d}" for n in range(12)]
+        lines += [f"{1_800_000_000 + 60 * n},{n % 7 * 100},t{target:02d}" for n in range(60)]
     (given / "arrivals/counts.csv").write_text("\n".join(lines) + "\n")
     only = replace(settings(given), log=None)
 

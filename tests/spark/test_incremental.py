@@ -183,27 +183,20 @@ def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(
     assert world.minutes() == dict.fromkeys(range(49), 1)
 
 
-def test_the_records_of_a_large_batch_are_written_by_several_tasks(spark, tmp_path, monkeypatch) -> None:
-    """A year that a first run reads at once is more than one task should write."""
-    world = World(spark, tmp_path)
-    monkeypatch.setattr(module, "ROWS_PER_FILE", 20)
-    world.take(0, range(100))
-
-    files = list((tmp_path / "checkpoint/state/decisions/records").rglob("*.parquet"))
-    assert 4 <= len(files) <= 6  # 100 minutes
-    world.publish(monkeypatch)
-    assert world.minutes() == dict.fromkeys(range(89), 1)
-
-
 def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices(spark, tmp_path, monkeypatch) -> None:
+    """Of a large batch, such as a year that a first run reads at once, several tasks write the records."""
     world = World(spark, tmp_path)
-    hours = 8 * 60
-    batches = [range(each * hours, (each + 1) * hours, 30) for each in range(6)]  # two days from 22:00 on
-    for number, minutes in enumerate(batches[:5]):
-        world.take(number, minutes)
+    hours = (0, 28, 40, 48)  # two days from 22:00 on
+    batches = [range(begin * 60, end * 60, 30) for begin, end in itertools.pairwise(hours)]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "ROWS_PER_FILE", 20)
+        world.take(0, batches[0])
+    files = list((tmp_path / "checkpoint/state/decisions/records").rglob("*.parquet"))
+    assert 4 <= len(files) <= 6  # 56 records of three days: those of a day are not cut to fit
+    world.take(1, batches[1])
     world.publish(monkeypatch)
     first = last_run(spark, world.settings.output).sources["scaling"]
-    world.take(5, batches[5])
+    world.take(2, batches[2])
     world.publish(monkeypatch)
     second = last_run(spark, world.settings.output).sources["scaling"]
 

@@ -49,7 +49,7 @@ VERDICTS = {
     "a sentence without end": lambda: Verdict(3, STAY, sentence=BIG),
     "a note of odd characters": lambda: Verdict(3, STAY, note=ODD, sentence=ODD),
     "a note that is none": lambda: Verdict(3, STAY, note=object()),
-    "evidence without end": lambda: Verdict(3, STAY, evidence() * 20_000),
+    "evidence without end": lambda: Verdict(3, STAY, evidence() * 2_000),
     "evidence with names without end": lambda: Verdict(
         3, STAY, evidence(rule=BIG, metric=ODD, statistic=BIG)
     ),
