@@ -46,6 +46,7 @@ TARGETS = [
     ("ours: driver and sink", "(d) JavaScript items.bulk", None),
     ("ours: receiving", "bare client, our prefetch", 0.8),
     ("ours: receiving", "bare client, defaults", 0.8),
+    ("ours: two processes, without their starts", "ours: one process, without its start", 0.9),
 ]
 RATE_TARGET = 30_000
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from benchmarks.consumer import ours, peers
+from benchmarks.consumer import ours, peers, several
 from benchmarks.consumer.meter import Meter
 from benchmarks.consumer.world import World
 
@@ -27,6 +27,8 @@ CELLS: dict[str, Cell] = {
     "ours: sink alone": ours.sink_alone,
     **ours.UPDATES,
     "ours: receiving": ours.receiving,
+    "ours: one process, without its start": several.processes(1),
+    "ours: two processes, without their starts": several.processes(2),
     "(a) upsert, one by one": peers.one_by_one,
     "(a) tuned client": peers.one_by_one_tuned,
     "(b) 128 upserts at once": peers.concurrent,

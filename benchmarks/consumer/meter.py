@@ -28,8 +28,9 @@ class Meter:
     def first(self) -> None:
         self._began = self._began or time.perf_counter()
 
-    def done(self, records: int) -> None:
-        self._cpu = time.process_time() - self._cpu
+    def done(self, records: int, *, cpu: float | None = None) -> None:
+        """`cpu` is that of other processes, in place of this one's."""
+        self._cpu = time.process_time() - self._cpu if cpu is None else cpu
         self._ended = time.perf_counter()
         self._records = records
 

@@ -60,7 +60,7 @@ async def end_to_end(world: World, meter: Meter) -> None:
     task = asyncio.create_task(process.run(stop))
     while not task.done():
         await asyncio.sleep(_LOOK)
-        totals = _totals(process.driver)
+        totals = totals_of(process.driver)
         if totals.received:
             meter.first()
         if totals.written >= world.records:
@@ -226,7 +226,7 @@ async def receiving(world: World, meter: Meter) -> None:
         raise RuntimeError(f"receiving ended: {ends}")
 
 
-def _totals(driver: Driver) -> Totals:
+def totals_of(driver: Driver) -> Totals:
     try:
         return driver.statistics().totals
     except RuntimeError:  # not open yet
