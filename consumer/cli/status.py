@@ -21,7 +21,7 @@ from tidemark.foundation.http.deployed_options import Account, App
 from tidemark.foundation.http.which_app import NAME_AN_APP, check_app
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.sanitize import one_line
-from tidemark.foundation.wording import duration_text, number_text
+from tidemark.foundation.wording import count_text, duration_text, number_text
 
 if TYPE_CHECKING:
     from consumer.web import api
@@ -147,10 +147,13 @@ def _show(consumer: ConsumerView) -> None:
     share = "?" if consumer.throttled_share is None else f"{consumer.throttled_share:.1%}"
     dropped = f", {consumer.dropped_total} dropped" if consumer.dropped_total else ""
     dropped += f", {consumer.parked_count} parked" if consumer.parked_count else ""
+    rates = (
+        f", {_number(consumer.written_per_s)} records/s ({limit}), {_number(consumer.ru_per_record)} RU per record,"
+        f" {_number(consumer.ru_per_s)} RU/s, {share} throttled, lag {_number(consumer.lag)}"
+    )
     console.print(
-        f"[bold]{escape(one_line(consumer.consumer))}[/]: {consumer.live} live, {_number(consumer.written_per_s)} records/s"
-        f" ({limit}), {_number(consumer.ru_per_record)} RU per record, {_number(consumer.ru_per_s)} RU/s, {share} throttled,"
-        f" lag {_number(consumer.lag)}, {consumer.dead_letters_total} dead letters{dropped}",
+        f"[bold]{escape(one_line(consumer.consumer))}[/]: {consumer.live} live{rates if consumer.live else ''},"
+        f" {count_text(consumer.dead_letters_total, 'dead letter')}{dropped}",
         soft_wrap=True,
     )
     for order, unit in ((consumer.order, "records/s"), (consumer.ru_order, "RU/s")):
@@ -173,7 +176,9 @@ def _show(consumer: ConsumerView) -> None:
     partitions = Table("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
     for part in consumer.partitions:
         partitions.add_row(*_cells(part))
-    console.print(instances, partitions)
+    console.print(instances)
+    if consumer.partitions:
+        console.print(partitions)
 
 
 def _cells(part: PartitionView) -> list[str]:

@@ -107,7 +107,7 @@ class Options:
 
 @command.from_options(Options)
 def publish(options: Options) -> None:
-    """Publish the lines of a file to an event hub, in batches, in order per partition.
+    """Publishes the lines of a file to an event hub, in batches, in order per partition.
 
     With --idempotent --state FILE it can be killed at any time: started again, it goes on where it stopped and neither
     loses nor doubles a line. Exit status: 0 all lines were published, 2 a setting or the input is wrong, 3 another

@@ -85,7 +85,7 @@ class Options:
 
 @command.from_options(Options)
 def send(options: Options) -> None:
-    """Send the lines of a file to a Service Bus queue or topic, in as few batches as possible, in order per session.
+    """Sends the lines of a file to a Service Bus queue or topic, in as few batches as possible, in order per session.
 
     A resume file records which lines were sent, so the command may be stopped or killed at any time: the same command with
     --resume sends the rest. Exit status: 0 all lines were sent, 1 not all, 2 a setting or the input is wrong, 3 some lines

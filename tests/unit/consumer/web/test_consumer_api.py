@@ -254,6 +254,15 @@ def test_the_command_shows_lag_and_instances(tidemark, tables):
     assert "no instance of 'other' has reported" in tidemark("status", "other").output
 
 
+def test_of_a_consumer_without_live_instances_no_unknown_rates_are_shown(tidemark, tables):
+    asyncio.run(tables.stats.put(row(age=3600, dead_letters_total=1)))
+    answer = tidemark("status")
+
+    first, *lines = answer.output.splitlines()
+    assert first == "flights: 0 live, 1 dead letter"
+    assert not any("low-water" in line for line in lines)
+
+
 def test_a_limit_that_hubs_share_is_not_shown_as_that_of_each(tidemark, tables):
     asyncio.run(tables.stats.put(row(rate_hubs_count=3)))
     answer = tidemark("status")
