@@ -145,11 +145,13 @@ def show(found: Answer) -> None:
     for note in found.question.notes:
         console.print(f"[dim]{escape(one_line(note))}[/]", soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = lines(found)
     first, *others = headers(found)
-    table.add_column(first, no_wrap=True)
-    for header in others:
-        table.add_column(escape(header), justify="right", max_width=8)
-    for row, cells in zip(found.rows, lines(found), strict=True):
+    table.add_column(first)  # on a narrow terminal a name is wrapped, never a number
+    for header, column in zip(others, list(zip(*shown, strict=True))[1:], strict=True):
+        width = max(map(len, column))
+        table.add_column(escape(header), justify="right", min_width=width, max_width=max(width, 8))
+    for row, cells in zip(found.rows, shown, strict=True):
         style = "bold green" if row.policy == found.choice.taken else ""
         table.add_row(*map(escape, cells), style=style)
     console.print(table)

@@ -195,11 +195,13 @@ def test_saturation_comes_first_and_where_all_miss_there_is_no_winner(late, winn
     question = prepare("plan", rows, Options(service_rate=10.0, maximum=10), None)
     series = Series([0.0, 60.0], [1.0, 2.0], [3.0, 4.0], [1, 2])
     played = [
-        Row(entry.name, 100.0, late, 10.0, 5.0, 1.0, 0.0, 1.0, entry.objective, series, entry.ours)
+        Row(entry.name, 123_456.7, late, 10.0, 5.0, 1.0, 0.0, 1.0, entry.objective, series, entry.ours)
         for entry in field(question.target)
         if not entry.oftener
     ]
     found = answer(question, Options(), played, None)
+    local.show(found)  # 80 columns
+    assert "…" not in capsys.readouterr().out
     local.show(found)
     first, *lines = capsys.readouterr().out.splitlines()
     html = page.report_of([found]).html()
