@@ -39,7 +39,7 @@ from tidemark.foundation.http import callers, outward
 from tidemark.foundation.wording import duration_text
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 
 
 def section(page, title):
