@@ -78,7 +78,7 @@ def shell_commands(text: str) -> Iterator[list[str]]:
             continue
         line = ""
         for part in re.split(r"\0[|&;]+\0", "\0".join(["", *found, ""]).replace("\0\0", "\0")):
-            command = [word for word in part.split("\0") if word]
+            command = [word for word in re.sub(r"\0\d?(?:>>?|<)\0[^\0]+", "", part).split("\0") if word]
             while command and re.match(r"(?:export$|\w+=)", command[0]):
                 del command[0]
             if command:

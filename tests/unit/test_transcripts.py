@@ -5,7 +5,9 @@ tests/integration/test_transcripts.py runs those that can run here.
 
 import importlib
 import importlib.util
+import inspect
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ from typer.main import get_command
 
 from devstack.__main__ import app as devstack
 from examples.__main__ import names
-from spark_jobs.cli import JOBS
 from tests.support.transcripts import FENCE, Step, differs, shell_commands, steps
 from tidemark.__main__ import command_line
 
@@ -71,7 +72,13 @@ PAGES = sorted(
     [
         *(
             ROOT / name
-            for name in ("README.md", "docs/quickstart-azure.md", "devstack/README.md", "CONTRIBUTING.md")
+            for name in (
+                "README.md",
+                "docs/quickstart-azure.md",
+                "docs/local-stack.md",
+                "devstack/README.md",
+                "CONTRIBUTING.md",
+            )
         ),
         *(ROOT / "docs" / "tutorials").glob("*.md"),
         *(ROOT / "examples").rglob("README.md"),
@@ -94,7 +101,7 @@ OTHERS = {  # what is not ours and cannot run here: how its commands begin
     "pipx": {"install"},
     "uv": {"pip compile", "tool install"},
 }
-SHELL = {"cd", "echo", "grep", "seq", "sleep"}
+SHELL = {"cd", "curl", "echo", "grep", "seq", "sleep"}
 
 
 def written(page):
@@ -108,21 +115,31 @@ def written(page):
 def parse(command, words):
     """Raises where a word is no command, option or value that it takes."""
     commands = vars(command).get("commands")
-    if commands and words and not words[0].startswith("-"):
+    if commands and not words:
+        return  # its help
+    if commands and not words[0].startswith("-"):
         parse(commands[words[0]], words[1:])
-    elif command.context_settings.get("allow_extra_args"):  # a Spark job: its options are read when it runs
+    elif command.context_settings.get(
+        "allow_extra_args"
+    ):  # tidemark.analysis.cli.add: the options are read when it runs
+        module = inspect.getclosurevars(inspect.unwrap(command.callback)).nonlocals["module"]
         single = typer.Typer()
-        single.command()(importlib.import_module(JOBS[command.name]).command)
+        single.command()(importlib.import_module(module).command)
         parse(get_command(single), words)
     else:
         command.make_context(command.name, words)
 
 
-def check(command):
-    program, *words = command
+@cache
+def tidemark():
+    return get_command(command_line())
+
+
+def check(command, *, ours_alone=False):
+    program, *words = (word for word in command if word != "--help")
     if program in {"tidemark", ".venv/bin/tidemark"}:
-        parse(get_command(command_line()), words)
-    elif program.endswith("/python") and words[0] == "-m":
+        parse(tidemark(), words)
+    elif re.fullmatch(r"(?:.*/)?python", program) and words[0] == "-m":
         module, *rest = words[1:]
         if module == "devstack":
             parse(get_command(devstack), rest)
@@ -132,6 +149,8 @@ def check(command):
             assert importlib.util.find_spec(module), module
     elif program == "make":
         assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), words
+    elif ours_alone:
+        return
     elif program in OTHERS:
         assert any(" ".join(words).startswith(known) for known in OTHERS[program]), command
     else:
@@ -145,6 +164,17 @@ def test_every_command_of_a_page_exists_and_takes_the_options_that_it_is_given(p
         check(command)
 
     assert found
+
+
+def test_our_own_commands_on_all_other_pages_exist_and_take_the_options_that_they_are_given():
+    pages = {*(ROOT / "docs").rglob("*.md"), *(ROOT / "spark_jobs").rglob("*.md")} - {*PAGES}
+
+    for page in sorted(pages):
+        for command in written(page):
+            try:
+                check(command, ours_alone=True)
+            except BaseException as error:
+                raise AssertionError(f"{page}: {' '.join(command)}") from error
 
 
 @pytest.mark.parametrize(
