@@ -132,22 +132,22 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
 
 
 def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, given, small_driver):
-    """40 targets with 181 candidates: what the driver once collected to rank them would not fit."""
+    """14 targets with 181 candidates: what the driver once collected to rank them would not fit."""
     (given / "grid.toml").write_text(
         GRID.replace("[200, 500]", str([*range(200, 1100, 30)])).replace('["2m", "10m"]', str(SIX))
     )
     lines = ["t,arrivals,target"]
-    for target in range(40):
+    for target in range(14):
         lines += [f"{1_800_000_000 + 60 * n},{n % 7 * 100},t{target:02d}" for n in range(60)]
     (given / "arrivals/counts.csv").write_text("\n".join(lines) + "\n")
     only = replace(settings(given), log=None)
 
-    with small_driver(200):
+    with small_driver(70):
         run(spark, only)
 
     scores = result_table(spark, only.output, "scores")
-    assert scores.count() == 40 * 181 * 2
-    with pytest.raises(Exception, match="maxResultSize"), small_driver(200):
+    assert scores.count() == 14 * 181 * 2
+    with pytest.raises(Exception, match="maxResultSize"), small_driver(70):
         scores.collect()
 
 
