@@ -52,10 +52,10 @@ def test_the_advice_has_the_figures_of_one_machine(spark, tmp_path, monkeypatch,
     rng = random.Random(3)
     lines = ["t,target,arrivals,instances,backlog"]
     for name, times in (("plan", 1), ("other", 2)):
-        for n in range(180):
+        for n in range(75):
             came = times * (rng.randrange(1000, 1500) if n > 30 else 2800)
             rows = f"{BEGIN + 60 * n:.0f},{name},{came},3,{5000 + 1000 * n if n <= 30 else 0}"
-            lines += [rows] if n not in {100, 101} else [f"{BEGIN + 60 * n:.0f},{name},,,"]
+            lines += [rows] if n not in {50, 51} else [f"{BEGIN + 60 * n:.0f},{name},,,"]
     (tmp_path / "history.csv").write_text("\n".join(lines) + "\n")
     settings = settings_of(advise, tmp_path, CONFIG, options=OPTIONS)
 
