@@ -14,9 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from devstack.demo.streaming.run import Instance
 from devstack.processes.child import ProcessError
+from tidemark.__main__ import command_line as tidemark
 from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -106,6 +108,10 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_pat
     assert "passed: Aggregation of the consumers' telemetry" in output
     for name in ("reconciliation", "telemetry-aggregation"):
         assert "<svg" in next(tmp_path.glob(f"*{name.partition('-')[0]}*.html")).read_text(), name
+        data = tmp_path / "data" / name
+        assert f"next: .venv/bin/tidemark runs {data} " in output, output
+        runs = CliRunner().invoke(tidemark(), ["runs", str(data)])
+        assert "passed" in runs.output, runs.output
     page = next(tmp_path.glob("telemetry-aggregation*.html")).read_text()
     assert "RU/s-hours" in page
     assert "Instance-hours" not in page  # of the first scene, whose clock ran ahead, nothing is left

@@ -18,7 +18,7 @@ from devstack.demo.spark import child as spark_child
 from devstack.demo.spark import jobs as demo_jobs
 from devstack.demo.spark import large as demo_spark
 from devstack.demo.spark import large_data as demo_spark_data
-from devstack.demo.spark.child import JobCall, JobResult, run_jobs
+from devstack.demo.spark.child import NEXT, JobCall, JobResult, run_jobs
 from devstack.demo.spark.jobs import JobsDone, beside, collect, prepare, run_over, show
 from devstack.processes.child import ProcessError
 from devstack.setup import environment
@@ -261,6 +261,14 @@ def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, t
 
     assert (done.passed, done.results) == (True, ())
     assert f"without the Spark jobs: {why}" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_the_command_after_a_job_is_one_that_a_clone_has(tmp_path, capsys):
+    said = (f"{NEXT}runs demo-report/data/reconciliation  (what it read)",)
+
+    show(JobsDone((JobResult("reconciliation", 0, 1.0, said),)), tmp_path, Console(width=200))
+
+    assert "next: .venv/bin/tidemark runs demo-report/data/reconciliation" in capsys.readouterr().out
 
 
 def test_a_failed_check_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):
