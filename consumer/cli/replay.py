@@ -196,7 +196,9 @@ class Task(Struct, frozen=True):
                 chosen = [each for each in letters if self.selection.takes(each) and not await held.why(each)]
                 done: list[str] = []
                 for letter, result in await self._write(replayer, chosen):
-                    if result.outcome is Outcome.WRITTEN:
+                    if result.outcome is Outcome.WRITTEN and await _has_more(store, letter):
+                        remain.append((letter, "another record of the event was rejected meanwhile"))
+                    elif result.outcome is Outcome.WRITTEN:
                         done.append(letter.id)
                         superseded += result.reason == SUPERSEDED
                     else:
@@ -261,6 +263,12 @@ class _Held:
 
     async def _keys_of(self, letter: DeadLetter) -> set[tuple[str, str]]:
         return {(letter.event.place, record.key) for record in await _records(self._preparation, letter)}
+
+
+async def _has_more(store: DeadLetterStore, letter: DeadLetter) -> bool:
+    """Whether it was stored again with further records since it was read, by a running consumer."""
+    stored = await store.get(letter.id) if letter.of > 1 else None
+    return stored is not None and not set(stored.records).issubset(letter.records)
 
 
 async def _records(preparation: Preparation, letter: DeadLetter) -> list[Record]:

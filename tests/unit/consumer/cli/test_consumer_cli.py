@@ -525,6 +525,28 @@ def test_a_parked_event_becomes_a_dead_letter_first_for_a_sink_that_removes_that
     assert (parked(parts), buried(parts)) == ([], [])
 
 
+@pytest.mark.parametrize("is_parked", [False, True])
+def test_a_letter_that_gets_another_record_while_it_is_replayed_stays(parts, tidemark, is_parked):
+    store = parts.later if is_parked else parts.dead
+    letter = structs.replace(dead_letter(1), records=("0",), of=2, epoch=int(is_parked))
+    letter = structs.replace(letter, consumer_group="readers~parked" if is_parked else "readers")
+    more = structs.replace(letter, records=("0", "1"))
+
+    class Sink(MemorySink):
+        async def write(self, batch, *, deadline):
+            await store.put([more], deadline=1e12)
+            return await super().write(batch, deadline=deadline)
+
+    twice = lambda event, documents: [Write(event, documents[0], index) for index in range(2)]
+    parts.preparation = lambda sink: Preparation(sink.prepare, mapping=twice)
+    parts.target, parts.unguarded_sinks = Sink(MappingOptions("orders")), []
+    asyncio.run(store.put([letter], deadline=1e12))
+    result = tidemark("dead-letters", "replay", "--all", "--yes", *["--parked"] * is_parked)
+
+    assert "another record of the event was rejected meanwhile" in result.stderr
+    assert asyncio.run(store.get(letter.id)) == more
+
+
 @pytest.mark.parametrize(
     ("letter", "options", "outcome"),
     [
