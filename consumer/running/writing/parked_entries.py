@@ -25,7 +25,8 @@ class Entry:
     keys: frozenset[str] = frozenset()
     """Of its records."""
     names: frozenset[str] | None = None
-    """Which of its records are to be written; None is all."""
+    """Which of its `of` records are to be written; None is all."""
+    of: int = 1
     epoch: int = 0
     """As in the store. It may be above that of the claim: without checkpoints epochs begin anew."""
     is_ahead: bool = False

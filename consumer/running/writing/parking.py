@@ -170,7 +170,8 @@ class Parking:
         keys = frozenset(record.key for record in rejected.records)
         earlier = claimed.entries.get(claimed.number_of(rejected.record.event))
         if earlier is not None:
-            names = tuple(sorted({*names, *earlier.names})) if earlier.names is not None else ()
+            is_known = earlier.names is not None and earlier.of in {1, of}
+            names = tuple(sorted({*names, *(earlier.names or ())})) if is_known else ()
             keys |= earlier.keys
         hub, group = self._calls.stream
         letter = DeadLetter(
@@ -200,6 +201,7 @@ class Parking:
             due,
             tried,
             names=names,
+            of=letter.of,
             epoch=letter.epoch,
         )
 
@@ -237,13 +239,14 @@ class Parking:
         now = asyncio.get_running_loop().time()
         claimed.load_at = now + AGAIN
         claimed.given_up_at = min(claimed.given_up_at, now + RELOAD)
-        known = len(claimed.entries)
+        known, seen = set(claimed.entries), set[int | str]()
         letters = self._store.list(partition=claimed.partition)
         # Each one may take the time of a call: a list of many may take longer, and would begin anew for ever.
         while letter := await self._calls.answered("the store of parked events", anext(letters, None)):
             entry = self._entry(letter, claimed)
+            seen.add(entry.number)
             if entry.number not in claimed.entries and not await self._is_late(letter, claimed):
-                records = await self._records(letter, entry.names)
+                records = await self._records(letter, entry)
                 keys = {name_of(record): record.key for record in records}
                 entry.keys = frozenset(keys.values())
                 entry.is_ahead = self._rules.by_key
@@ -253,7 +256,11 @@ class Parking:
         if claimed.is_over:
             return
         claimed.load_at = now + RELOAD
-        if len(claimed.entries) > known:
+        for number in (
+            claimed.entries.keys() & known - seen
+        ):  # an operator replayed or removed it, which the next attempt finds
+            claimed.entries[number].due = now
+        if len(claimed.entries) > len(known):
             log.info("partition %s has %d parked events", claimed.partition, len(claimed.entries))
         claimed.loaded.set()
 
@@ -272,12 +279,12 @@ class Parking:
         await self._store.delete([letter.id], epoch=letter.epoch)
         return True
 
-    async def _records(self, letter: DeadLetter, names: frozenset[str] | None) -> list[Record]:
+    async def _records(self, letter: DeadLetter, entry: Entry) -> list[Record]:
         """The records as the present settings make them. Raises TidemarkError while a schema is missing."""
         decoder = self._preparation.decoder
         if decoder is not None and (ids := decoder.missing([letter.event])):
             await self._calls.answered("the decoder", decoder.load(ids, deadline=self._calls.deadline()))
-        records = records_left(self._preparation.records([letter.event]), names or (), letter.of)
+        records = records_left(self._preparation.records([letter.event]), entry.names or (), entry.of)
         return [record for record in records if record.dropped is None]
 
     def _first(self, claimed: ClaimedEntries) -> list[Entry]:
@@ -317,7 +324,7 @@ class Parking:
                 entry.is_over = True
                 continue
             try:
-                todo.append((entry, letter, await self._records(letter, entry.names)))
+                todo.append((entry, letter, await self._records(letter, entry)))
             except TidemarkError as error:
                 log.warning("a parked event waits for its decoder: %s", error)
         records = [record for _, _, own in todo for record in own]
@@ -333,6 +340,9 @@ class Parking:
     ) -> None:
         left = [(record, result) for record, result in results if result.outcome is not Outcome.WRITTEN]
         entry.written += len(results) - len(left)
+        entry.of = (
+            results[0][0].of if results else entry.of
+        )  # names are those of the present settings from here on
         entry.names = frozenset(name_of(record) for record, _ in left)
         rejected = [result for _, result in left if result.outcome is Outcome.REJECT]
         others = frozenset(name_of(record) for record, result in left if result.outcome is Outcome.RETRY)
@@ -354,12 +364,13 @@ class Parking:
         stream, names = self._calls.stream, entry.names or frozenset()
         letters = cast("DeadLetterStore", self._calls.dead_letters)
         final = DeadLetter(
-            *stream, letter.event, why, letter.attempts + entry.tried, time.time(), of=letter.of
+            *stream, letter.event, why, letter.attempts + entry.tried, time.time(), of=entry.of
         )
-        if letter.of > 1:
+        if entry.of > 1:
             earlier = await letters.get(final.id)
             if earlier is not None:
-                names = names.union(earlier.records) if earlier.records else frozenset()
+                is_known = earlier.records and earlier.of == entry.of
+                names = names.union(earlier.records) if is_known else frozenset()
             final = structs.replace(final, records=tuple(sorted(names)))
         await letters.put([final], deadline=self._calls.deadline())
         entry.is_over = entry.is_dead_letter = True

@@ -666,6 +666,44 @@ async def test_a_parked_record_whose_last_attempt_fails_joins_the_dead_letter_of
     assert (letter.records, letter.of, letter.epoch) == (("0", "1"), 2, 0)
 
 
+async def test_after_a_change_of_the_settings_a_record_that_was_written_is_not_written_with_the_next_attempt():
+    world = World(structs.replace(RULES, order=ParkOrder.NONE))
+    world.sink = OneOfTwo()
+    world.sink.answers = [Outcome.WRITTEN, Outcome.REJECT, Outcome.WRITTEN]
+    [event] = events("a")
+    letter = DeadLetter(
+        *("hub", "group~parked", event, Rejection("status_404", "no parent"), 1, time.time() - 61.0),
+        *(("1",), 2),
+    )
+    await world.parked.put([letter], deadline=now() + 5.0)
+    thrice = lambda event, documents: [Write(event, documents[0], index) for index in range(3)]
+    driver, _ = await world.start(preparation=Preparation(world.sink.prepare, mapping=thrice))
+    await asyncio.sleep(5.0)
+    assert world.sink.indices == [0, 2]
+    world.sink.answers = [Outcome.WRITTEN] * 3
+    await asyncio.sleep(700.0)
+    await driver.aclose()
+
+    assert (world.sink.indices, await world.numbers()) == ([0, 2, 1], [])
+
+
+async def test_what_an_operator_removed_is_noticed_with_the_next_list_long_before_it_is_due():
+    world = World(structs.replace(RULES, delays=("5h",)))
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a", "a"))
+    await driver.settled("0", epoch)
+    await world.parked.delete([each.id for each in [each async for each in world.parked.list()]])
+    world.sink.missing = set()
+    await asyncio.sleep(700.0)
+    await driver.receive("0", epoch, events("a", first=2))
+    await driver.settled("0", epoch)
+    parked = driver.statistics().partitions[0].parked
+    await driver.aclose()
+
+    assert (world.sink.written, parked) == ([2], 0)
+
+
 async def test_what_an_older_version_parked_names_its_records_in_the_detail():
     world = World()
     [event] = events("-")
