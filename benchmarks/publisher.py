@@ -145,6 +145,23 @@ def median(turns: list[Turn]) -> Turn:
     return Turn(statistics.median(one.wall for one in turns), statistics.median(one.cpu for one in turns))
 
 
+def report_sync(folder: Path, count: int = 200) -> None:
+    """What the state in a file cannot avoid for each set of a partition that is alone: a write with its sync."""
+    with (folder / "sync").open("wb+", buffering=0) as file:
+        file.write(bytes(count * 512))
+        os.fsync(file.fileno())
+        walls, cpu = list[float](), time.process_time()
+        for number in range(count):
+            began = time.perf_counter()
+            os.pwrite(file.fileno(), b"x" * 500, number * 512)
+            os.fdatasync(file.fileno())
+            walls.append(time.perf_counter() - began)
+    spent = (time.process_time() - cpu) / count * 1e6
+    print(
+        f"a write of 500 bytes with its sync: {spent:.0f} us CPU, {statistics.median(walls) * 1e6:.0f} us wall"
+    )
+
+
 async def run(rounds: int) -> None:
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "devstack.event_hubs", "--port", "0", "--hub", f"{HUB}:{PARTITIONS}"),
@@ -154,7 +171,9 @@ async def run(rounds: int) -> None:
         assert server.stdout is not None
         ready = (await server.stdout.readline()).decode().split()
         with TemporaryDirectory() as folder:
+            report_sync(Path(folder))
             await measure(ready[1], Path(folder), rounds)
+            report_sync(Path(folder))
     finally:
         server.terminate()
         await server.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -55,6 +56,7 @@ def is_of_same_producer(name: str, other: str) -> bool:
     return name.split("/")[2:-1] == other.split("/")[2:-1]
 
 
+@lru_cache(1_000)  # asked for at every save
 def name_of(key: StateKey) -> str:
     """The name of a state. Hosts and hubs are case-insensitive, producer names are not."""
     producer = _UNSAFE.sub(lambda match: f"%{ord(match.group()):02x}", key.producer)

@@ -67,7 +67,9 @@ class StateFile:
                     raise BusyError(self._holder()) from None
                 time.sleep(_POLL)
             else:
-                os.pwrite(self._lock, b"%-12d\n" % os.getpid(), 0)
+                own = b"%-12d\n" % os.getpid()
+                if os.pread(self._lock, len(own), 0) != own:  # a write would change the file's time, too
+                    os.pwrite(self._lock, own, 0)
                 return
 
     def release(self) -> None:
