@@ -41,6 +41,20 @@ class LargeDocuments:
         assert sorted(len(document["text"]) for document in await target.stored()) == [10, 10, 300_000]
 
 
+class Troubled:
+    """For targets whose service may be in trouble: `troubles`, one after the other, by `cause`."""
+
+    async def test_whatever_the_service_refuses_or_leaves_open_each_event_is_stored_once(self, target, sinks):
+        sink, ids = await sinks.open(), []
+        for number, trouble in enumerate(target.troubles):
+            target.cause(trouble)
+            events = [event(3 * number + n) for n in (1, 2, 3)]
+            await self.expect_written(target, sink, events, ids)
+            ids += [f"f{each.sequence_number}" for each in events]
+
+        assert not target.appends or [each["id"] for each in await target.stored()] == ids
+
+
 class MemoryTarget(SinkTarget):
     def __init__(self):
         self.unwritable = {"dest": ["a list is no partition key"]}
@@ -60,6 +74,19 @@ class TestMemorySink(LargeDocuments, SinkContract):
 
 
 class CosmosTarget(SinkTarget):
+    troubles = (
+        *(
+            {"kind": "error", "status": status, "retry_after": 0.05}
+            for status in (401, 403, 408, 410, 429, 449, 500, 503)
+        ),
+        *({"kind": "error_after", "status": status, "retry_after": 0.05} for status in (408, 500, 503)),
+        *({"kind": kind} for kind in ("drop_connection", "drop_ack")),
+    )
+
+    def cause(self, trouble):
+        for point in ("docs.bulk", "docs.batch"):
+            self.server.inject(Fault(point, **trouble))
+
     def __init__(self, server, *, bulk=True, **options):
         self.unwritable = {"dest": ["a list is no partition key"]}
         self.server, self.bulk, self.options = server, bulk, options
@@ -84,7 +111,7 @@ class CosmosTarget(SinkTarget):
 
 
 @pytest.mark.wire
-class TestCosmosBulkSink(LargeDocuments, SinkContract):
+class TestCosmosBulkSink(LargeDocuments, Troubled, SinkContract):
     """Four physical partitions, and requests for each of them."""
 
     version = 2
@@ -193,7 +220,7 @@ class TestParquetSink(SinkContract):
 
 
 @pytest.mark.wire
-class TestEventHubsSink(SinkContract):
+class TestEventHubsSink(Troubled, SinkContract):
     is_slow = True
 
     @pytest.fixture
@@ -206,7 +233,7 @@ class TestEventHubsSink(SinkContract):
 
 @sdk_drops_its_socket
 @pytest.mark.wire
-class TestServiceBusSink(SinkContract):
+class TestServiceBusSink(Troubled, SinkContract):
     """A queue with duplicate detection."""
 
     is_slow = True
@@ -222,8 +249,17 @@ class TestServiceBusSink(SinkContract):
 class ServiceTarget(SinkTarget):
     """A web service that knows each idempotency key once, and refuses what has no text as `dest`."""
 
+    troubles = (
+        *(("before", status) for status in (302, 401, 403, 407, 408, 425, 429, 500, 503)),
+        *(("after", status) for status in (408, 500, 502, 504)),
+        *((kind, 0) for kind in ("cut", "after_cut")),
+    )
+
+    def cause(self, trouble):
+        self.trouble = trouble
+
     def __init__(self):
-        self.documents, self.keys = {}, set()
+        self.documents, self.keys, self.trouble = {}, set(), None
         self.answering = asyncio.Event()
         self.answering.set()
         self.unwritable = {"dest": 1}
@@ -242,12 +278,19 @@ class ServiceTarget(SinkTarget):
         assert request.path == f"/flights/{document['id']}"
         assert request.headers["Authorization"] == "Bearer secret"
         await self.answering.wait()
+        (when, status), self.trouble = self.trouble or ("", 0), None
+        if when == "before":
+            return web.Response(status=status, headers={"Retry-After": "0"})
+        if when == "cut":
+            request.transport.close()
         if not isinstance(document["dest"], str):
             return web.Response(status=422, text="dest is no text")
         if request.headers["Idempotency-Key"] not in self.keys:
             self.keys.add(request.headers["Idempotency-Key"])
             self.documents[document["id"]] = document
-        return web.Response(status=204)
+        if when == "after_cut":
+            request.transport.close()
+        return web.Response(status=status if when == "after" else 204)
 
     @asynccontextmanager
     async def unreachable(self):
@@ -256,7 +299,7 @@ class ServiceTarget(SinkTarget):
         self.answering.set()
 
 
-class TestHttpSink(SinkContract):
+class TestHttpSink(Troubled, SinkContract):
     is_slow = True
 
     @pytest.fixture

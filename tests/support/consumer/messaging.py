@@ -19,6 +19,10 @@ class HubTarget(SinkTarget):
     """The key is in the document."""
 
     appends = True
+    troubles = ("error", "detach", "drop_connection", "drop_ack_and_connection", "drop_ack_and_link")
+
+    def cause(self, trouble):
+        self.server.faults.add(Fault("send:*", trouble))
 
     def __init__(self, server, azurite):
         self.server = server
@@ -48,6 +52,11 @@ class HubTarget(SinkTarget):
 
 class QueueTarget(SinkTarget):
     appends = True
+    troubles = ("error", "size", "detach", "drop_connection", "drop_ack")
+
+    def cause(self, trouble):
+        self.server.faults.add(Fault("send:*", trouble))
+
     reads_documents = False
 
     def __init__(self, server):
