@@ -118,7 +118,7 @@ def purge(
 ) -> None:
     """Deletes dead letters for good, or parked events. The events are in the hub until its retention ends.
 
-    A parked event that is deleted is not tried again; the consumer that has it notices when it is due.
+    A parked event that is deleted is not tried again; the consumer that has it notices within ten minutes, or when it is due.
     """
     selection = selected(ids, partition, reason, older_than, all_=all_, text=text)
     _, dry_run = support.open_for(root, hub, dry_run=dry_run)
