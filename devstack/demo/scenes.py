@@ -123,7 +123,8 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
 def _empty_data_folder(folder: Path) -> Path:
     """Without what an earlier run left; named as pages and commands name it, which is from the root of the clone."""
     data = folder / DATA
-    shutil.rmtree(data, ignore_errors=True)
+    for made in ("telemetry", *demo_jobs.MADE):  # by name: the folder may be a person's own
+        shutil.rmtree(data / made, ignore_errors=True)
     return data if Path.cwd() == ROOT else data.absolute()
 
 

@@ -33,7 +33,7 @@ ADVICE = row_schema("""
 """One row per target and policy. `late` is a share, `longest` and `slow` (99 %) are seconds, null where not served."""
 
 TAKEN = row_schema("target text, policy text, why text, toml text")
-"""What to take for each target; `toml` is empty where today's policy stays."""
+"""What to take for each target; `policy` is null where none keeps the objective, `toml` empty there and where today's policy stays."""
 
 BLOCKS = 14
 """Most tasks a target is cut into: about as many as there are policies."""

@@ -42,6 +42,10 @@ TITLES = {
 }
 
 
+MADE = ("capture", *TITLES)
+"""Folders that the jobs read and write."""
+
+
 class JobsDone(Struct, frozen=True):
     """What the jobs found. `left_out` says why there are none."""
 

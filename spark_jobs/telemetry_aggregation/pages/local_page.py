@@ -76,7 +76,7 @@ def gauge_table(report: Report, rows: Iterable[GaugeRow], *, window: str = "day"
 def _cell(column: str, value: Any) -> Any:
     """A consumer's own metric with its unit; of the others nobody knows it."""
     unit = UNITS.get(value, "events") if column == "metric" and value.startswith("consumer.") else ""
-    return f"{value}, {unit}" if unit else value
+    return f"{value},\N{NO-BREAK SPACE}{unit}" if unit else value
 
 
 def quality_table(report: Report, quality: Iterable[Sequence[object]]) -> None:
