@@ -36,6 +36,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = Path(__file__).parents[1]
 SPARK = "tests/spark/"
+"""The longest piece of work: it begins first."""
+SHORT = re.compile("tests/unit/[^/:]+/")
+"""Files of a second or so come last, for the workers to end together; those on the project as a whole take up to 15."""
 
 
 def pytest_runtest_setup() -> None:
@@ -119,7 +122,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))  # the longest piece of work begins first
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), bool(SHORT.match(item.nodeid))))
     if TORTURE:
         return
     long = [item for item in items if item.get_closest_marker("torture")]
