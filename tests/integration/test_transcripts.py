@@ -1,7 +1,7 @@
 """The pages with transcripts are run on a local stack, from top to bottom, and print what they show.
 
 A page has a folder that looks like a clone, and one shell: variables and `cd` carry over. The stack is there already, so `make start` only starts the functions, where
-the page has written a policy; they live 30 times as fast. The examples' pages are compared in test_examples.py, which runs them.
+the page has written a policy; they live 20 times as fast. The examples' pages are compared in test_examples.py, which runs them.
 """
 
 import os
@@ -27,7 +27,7 @@ PAGES = sorted(
     for page in (ROOT / "docs").rglob("*.md")
     if any(step.command for step in steps(page.read_text(encoding="utf-8")))
 )
-SPEED = 30.0  # seconds of the functions in one of ours: a command takes seconds to start, and they go on meanwhile
+SPEED = 20.0  # seconds of the functions in one of ours: a command takes seconds to start, and they go on meanwhile
 WITHIN = 60.0  # seconds until a decision is in the log
 ENDS_WITHIN = 300.0  # seconds for a command; most take two
 ELSEWHERE = re.compile(r"make (?:setup|demo|test)|git clone |cd tidemark$")
