@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Annotated
 
 import typer
@@ -26,6 +29,7 @@ from consumer.cli.selecting import (
     with_store,
 )
 from consumer.cli.support import Hub, Json, Root, Yes, console, fail, plain
+from consumer.core.parked import BEHIND
 from consumer.model import DeadLetter
 from consumer.ports import DeadLetterStore
 from consumer.stores.dead_letter_document import to_document
@@ -65,15 +69,26 @@ def list_(
         print_json([{"id": dead_letter.id, **to_document(dead_letter)} for dead_letter in dead_letters])
         return
     widest = max((len(dead_letter.id) for dead_letter in dead_letters), default=0)
-    table = Table(Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", "bytes")
+    due = ("due",) if parked else ()
+    table = Table(Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", *due, "bytes")
+    delays = support.open_parts(root, hub, dry_run=True).config.parking.seconds if parked else ()
     for dead_letter in dead_letters:
         why, failed_at = dead_letter.rejection, time_text(dead_letter.failed_at)
-        cells = (dead_letter.id, why.reason, why.detail, str(dead_letter.attempts), failed_at)
+        cells = [dead_letter.id, why.reason, why.detail, str(dead_letter.attempts), failed_at]
+        cells += [_due(dead_letter, delays, time.time())] if parked else []
         table.add_row(*map(plain, cells), f"{len(dead_letter.event.body):,}")
     console.print(table)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
     what = count_text(counts.total(), named(parked=parked))
     console.print(f"{what}{': ' if reasons else ''}{plain(reasons)}", soft_wrap=True)
+
+
+def _due(parked: DeadLetter, delays: Sequence[float], now: float) -> str:
+    """When the consumer tries a parked event again; one that retried it since it started may be some seconds later."""
+    if parked.rejection.reason == BEHIND.reason:
+        return "after an earlier one"
+    times = (parked.failed_at + after for after in accumulate(delays))
+    return next((time_text(at) for at in times if at > now), "now")
 
 
 def show(

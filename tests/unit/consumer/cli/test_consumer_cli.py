@@ -34,6 +34,7 @@ from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
 from tidemark.__main__ import command_line
 from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.wording import time_text
 
 T0 = 1_795_000_000.0
 
@@ -435,6 +436,7 @@ def test_parked_events_are_shown_where_they_are_asked_for(parts, tidemark):
     shown = tidemark("dead-letters", "list", "--parked")
     assert "status_404" in shown.stdout
     assert "1 parked event" in shown.stdout
+    assert "due" not in tidemark("dead-letters", "list").stdout
     assert tidemark("dead-letters", "show", parked.id, "--parked").exit_code == 0
     assert "0 dead letters" in tidemark("dead-letters", "list").stdout
 
@@ -451,6 +453,26 @@ def parked(parts):
         return [each.event.sequence_number async for each in parts.later.list()]
 
     return asyncio.run(numbers())
+
+
+@pytest.mark.parametrize(
+    ("age", "reason", "due"),
+    [
+        (30.0, "status_404", "in 30 s"),
+        (90.0, "status_404", "in 570 s"),
+        (7200.0, "status_404", "now"),
+        (30.0, "behind", "after an earlier one"),
+    ],
+)
+def test_a_list_says_when_parked_events_are_tried_again(parts, tidemark, monkeypatch, age, reason, due):
+    now = T0 + 1.0 + age
+    monkeypatch.setattr("consumer.cli.dead_letters.time.time", lambda: now)
+    park(parts, dead_letter(1, reason=reason))
+    shown = tidemark("dead-letters", "list", "--parked").output
+
+    if due.startswith("in "):
+        due = time_text(now + float(due.split()[1]))
+    assert due in shown
 
 
 @pytest.mark.parametrize("command", ["replay", "purge"])
