@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Images for containers switch off Python's cache of compiled modules. Here hundreds of processes import the same packages.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-spark test start lint docs reference torture soak lock bench dist sbom setup setup-demo clean help
+.PHONY: pictures demo demo-spark test start lint docs reference torture soak lock bench dist sbom setup setup-demo clean help
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,9 @@ docs:  ## Build the site of docs/ and check its links
 
 reference: setup  ## Write the pages of docs/reference that come from the code
 	@$(BIN)/python -m devstack.documentation.reference
+
+pictures: setup  ## Make the pictures of the docs anew
+	$(BIN)/python docs/images/draw.py
 
 bench: setup  ## Run the benchmarks
 	$(BIN)/python -m benchmarks

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from math import exp, log
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from tidemark.analysis.plots import BLUE, INK, ORANGE, STYLE
 
@@ -34,28 +39,26 @@ def draw(rows: Sequence[Row], ours: Collection[str], folder: Path) -> None:
         if counted:
             cost = exp(sum(log(row.cost) for row in counted) / len(counted))
             points[policy] = (cost, sum(row.late for row in counted) / len(counted))
+    figure = picture(points, ours)
+    for kind in ("png", "svg"):
+        figure.savefig(folder / f"pareto.{kind}", dpi=150)
+    plt.close(figure)
+
+
+def picture(points: Mapping[str, tuple[float, float]], ours: Collection[str]) -> Figure:
+    """Each policy (cost, per cent late) with its name at its point; those of `ours` in blue."""
     with plt.rc_context(
-        {**STYLE, "figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white"}
+        {**STYLE, **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "white")}
     ):
-        figure, (axes, key) = plt.subplots(1, 2, figsize=(12.5, 6.2), width_ratios=(2.4, 1))
-        best = _frontier(points)
-        axes.step(
-            [cost for cost, _ in best], [late for _, late in best], where="post", color=INK, alpha=0.3, lw=1
-        )
-        key.axis("off")
-        for number, (policy, (cost, late)) in enumerate(sorted(points.items(), key=lambda item: item[1]), 1):
-            colour = BLUE if policy in ours else ORANGE
-            place = (cost, max(late, LEAST))
-            axes.scatter(*place, s=70 if policy in ours else 40, color=colour, zorder=3)
-            beside = (-3, -13) if policy in ours else (5, 3)  # ours are the nearest to each other
-            axes.annotate(str(number), place, xytext=beside, textcoords="offset points", fontsize=8)
-            weight = "bold" if policy in ours else "normal"
-            line = f"{number:>2}  {policy}: {cost:.2f} x, {late:.1f} %"
-            key.text(
-                0, 1.0 - number * 0.045, line, fontsize=9, weight=weight, color=INK, transform=key.transAxes
-            )
+        figure, axes = plt.subplots(figsize=(11, 7), layout="constrained")
+        best = _frontier(dict(points))
+        axes.step(*zip(*best, strict=True), where="post", color=INK, alpha=0.3, lw=1)
+        for policy, (cost, late) in points.items():
+            size, colour = (70, BLUE) if policy in ours else (40, ORANGE)
+            axes.scatter(cost, max(late, LEAST), s=size, color=colour, zorder=3)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xlim(0.97, 8.4)
         axes.set_xticks([1, 1.25, 1.5, 2, 3, 4, 6, 8], ["1", "1.25", "1.5", "2", "3", "4", "6", "8"])
         axes.minorticks_off()
         axes.set_yticks(
@@ -66,9 +69,51 @@ def draw(rows: Sequence[Row], ours: Collection[str], folder: Path) -> None:
         axes.set_xlabel("instance-hours, times those of a clairvoyant (geometric mean over the traces)")
         axes.set_ylabel("late messages, % (mean over the traces)")
         axes.set_title("Cheaper to the left, fewer late messages below: Tidemark's rules in blue")
-        for kind in ("png", "svg"):
-            figure.savefig(folder / f"pareto.{kind}", dpi=150, bbox_inches="tight")
-        plt.close(figure)
+        figure.canvas.draw()  # from now on it is known where the points are
+        _name_points(figure, axes, points, ours)
+    return figure
+
+
+def _name_points(
+    figure: Figure, axes: Axes, points: Mapping[str, tuple[float, float]], ours: Collection[str]
+) -> None:
+    """Writes each name at the nearest place that is free, ours first; farther ones have a line to their points."""
+    centres = axes.transData.transform([(cost, max(late, LEAST)) for cost, late in points.values()])
+    taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in centres]
+    renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # of Agg
+    for policy in sorted(points, key=lambda name: (name not in ours, points[name])):
+        cost, late = points[policy]
+        weight = "bold" if policy in ours else "normal"
+        for radius, (x, y) in product((9, 16, 26, 38, 52, 70), AROUND):
+            line: Any = {"arrowstyle": "-", "color": INK, "alpha": 0.4, "lw": 0.7} if radius > 9 else None
+            label = axes.annotate(
+                policy,
+                (cost, max(late, LEAST)),
+                xytext=(radius * x, radius * y),
+                textcoords="offset points",
+                ha="left" if x > 0 else "right" if x < 0 else "center",
+                va="center" if not y else "bottom" if y > 0 else "top",
+                fontsize=8,
+                weight=weight,
+                arrowprops=line,
+            )
+            label.update_positions(renderer)
+            box = Text.get_window_extent(label, renderer)  # without the line
+            if (
+                axes.bbox.containsx(box.x0)
+                and axes.bbox.containsx(box.x1)
+                and axes.bbox.containsy(box.y0)
+                and not box.count_overlaps(taken)
+            ):
+                taken.append(box)
+                break
+            label.remove()
+        else:
+            raise ValueError(f"the picture has no free place for the name '{policy}'")
+
+
+AROUND = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+"""Where a name may stand, from its point on."""
 
 
 def _frontier(points: dict[str, tuple[float, float]]) -> list[tuple[float, float]]:

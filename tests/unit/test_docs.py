@@ -1,5 +1,6 @@
 """The documents say what the code does: links, commands, settings, options and reasons."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -522,6 +523,17 @@ def test_the_packages_of_azure_are_listed_with_their_bounds_and_the_version_of_t
     for name, _, tested in listed:
         locked = re.findall(rf"^{name.strip('`')}==(\S+)", lock, re.MULTILINE)
         assert re.findall(r"\d+\.\d+\.\w+", tested) == locked, name
+
+
+def test_every_picture_is_made_by_the_one_command_or_is_a_drawing_of_the_portal():
+    script = ast.parse((ROOT / "docs/images/draw.py").read_text(encoding="utf-8"))
+    table = next(n.value for n in script.body if isinstance(n, ast.Assign) and n.targets[0].id == "PICTURES")
+    made = {name for files in table.values for name in ast.literal_eval(files)}
+    there = {path.name for path in (ROOT / "docs/images").iterdir() if path.suffix in {".png", ".svg"}}
+
+    assert made == there - {"portal-queue.svg", "portal-http.svg"}
+    functions = {n.name for n in script.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")}
+    assert {key.id for key in table.keys} == functions
 
 
 REPOSITORY = "https://example.org/tidemark"

@@ -131,6 +131,11 @@ NARROW_TITLE = 40
 """Characters of a bold title that fit into it."""
 
 
+def plain(value: float, _: object = None) -> str:
+    """A label of an axis: `1,000` and `0.1`, never 1e3."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
+
+
 def fit_axes(figure: Figure) -> None:
     """Begins an axis of counts at zero, with thousands parted and room for its legend, unless its limits were set."""
     for axes in figure.axes:
@@ -139,7 +144,7 @@ def fit_axes(figure: Figure) -> None:
         for axis, (_, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
             formatter = axis.get_major_formatter()
             if isinstance(formatter, LogFormatter) or (high >= 1000 and type(formatter) is ScalarFormatter):
-                axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+                axis.set_major_formatter(plain)
         if axes.get_yscale() == "linear" and axes.get_autoscaley_on() and axes.dataLim.ymin >= 0:
             room = 1.3 if axes.get_legend() is not None else 1.06
             axes.set_ylim(0, room * axes.dataLim.ymax if axes.dataLim.ymax > 0 else 1)

@@ -54,6 +54,7 @@ def panels(path: Path, *, height: float, ratios: Sequence[int]) -> Iterator[Any]
     yield drawn
     for axes in figure.axes:
         axes.set_ylim(bottom=0)
+        axes.grid(visible=False)
         axes.yaxis.set_major_formatter("{x:,.0f}")
     for axes in drawn:
         axes.grid(axis="y", color="#dddddd", linewidth=0.6)

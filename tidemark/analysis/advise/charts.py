@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tidemark.analysis import plots
 from tidemark.analysis.advise.answered import Answer
-from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, new_figure
+from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SKY, new_figure
 from tidemark.analysis.simulation.answer import Row, frontier
 from tidemark.analysis.simulation.field import TODAY, wait_text
 from tidemark.analysis.simulation.waits import Series
@@ -46,13 +46,24 @@ def curve(found: Answer) -> Figure:
             wait, late = row.objective or (0.0, 0.0)
             text = f"{wait_text(wait)}, {100 * late:.3g} %" if row.objective else row.policy
             axes.annotate(text, place(row), xytext=(6, 7), textcoords="offset points", fontsize=8)
-    peers = iter([(BLUE, "s"), (BLUE, "D"), (PURPLE, "^"), (PURPLE, "v")])
+    peers = iter(
+        [
+            (BLUE, "s"),
+            (BLUE, "D"),
+            (PURPLE, "^"),
+            (PURPLE, "v"),
+            (SKY, "o"),
+            (SKY, "s"),
+            (RED, "^"),
+            (RED, "v"),
+        ]
+    )
     for row in found.rows:
         if row.policy == TODAY:
             axes.scatter(*place(row), s=80, color=ORANGE, zorder=4, label=TODAY)
         elif row.objective is None:
             ours = row.policy.startswith("service_level")
-            colour, marker = (GREEN, "P") if ours else next(peers, (SKY, "o"))
+            colour, marker = (GREEN, "P") if ours else next(peers, (INK, "o"))
             axes.scatter(*place(row), s=50, color=colour, marker=marker, zorder=3, label=row.policy)
     ring: Any = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.3}
     label = "late least" if found.choice.taken is None else "best trade-off"
@@ -60,7 +71,7 @@ def curve(found: Answer) -> Figure:
     objective = 100 * found.question.target.late
     axes.axhline(objective, color=INK, linewidth=0.8, linestyle=":", label="the objective")
     _axes(axes, found)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
     return figure
 
 
@@ -68,7 +79,7 @@ def _axes(axes: Axes, found: Answer) -> None:
     """Both logarithmic: a share of late messages is asked for where it is small."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter("{x:,.4g}")
+    axes.xaxis.set_major_formatter(plots.plain)
     axes.minorticks_off()
     axes.set_yscale("symlog", linthresh=LEAST)
     axes.set_ylim(-0.002, max(2 * max(100 * row.late for row in found.rows), 1.0))
