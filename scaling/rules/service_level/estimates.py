@@ -119,7 +119,10 @@ def safety_factor(memory: Memory) -> float:
 
 
 def safety_factors(memory: Memory) -> tuple[float, ...]:
-    return candidates.safety_factors(memory.interval, memory.spend, counted=memory.flow_counted)
+    at_once = memory.learned.service_rate * memory.time.used or instances.FIRST_CONCURRENCY
+    return candidates.safety_factors(
+        memory.interval, memory.spend, counted=memory.flow_counted, at_once=at_once
+    )
 
 
 def instances_needed(

@@ -96,7 +96,11 @@ def begin(memory: Memory, rate: float, usual: float) -> None:
 
 
 def record_rate(memory: Memory, rate: float, seconds: float) -> None:
-    """Takes the rate of the last interval, which was `seconds` long, into all averages."""
+    """Takes the rate of the last interval, which was `seconds` long, into all averages. These begin with the first rate that was counted: the
+    first report ends no interval, so its counts say nothing.
+    """
+    if memory.observations == 1 and memory.flow_counted:
+        begin(memory, rate, memory.usual_rate)
     average_rates(memory, rate, seconds)
     age = memory.at - memory.since
     averaged_over = min(max(age, 0.0) + FIRST_USUAL_TIME, USUAL_AVERAGE)

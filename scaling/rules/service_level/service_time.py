@@ -214,8 +214,13 @@ def _quotient(worked: float, completed: float) -> float:
 
 
 def _follow_backlog(time: LearnedTime, sample: Sample) -> None:
-    before, processing = time.points[-1], min(sample.backlog, sample.slots)
-    time.worked += (sample.at - before[0]) * (time.processing + processing) / 2.0
+    """Where something waited before, all slots of that time were taken. Then only those count that were there at both ends of the interval:
+    the new ones serve from some moment in it, and those of removed instances until some moment.
+    """
+    (before, backlog, _), processing = time.points[-1], min(sample.backlog, sample.slots)
+    begins, waited = min(time.processing, sample.slots), backlog > time.processing
+    ends = min(processing, time.processing) if waited else processing
+    time.worked += (sample.at - before) * (begins + ends) / 2.0
     time.processing_before, time.processing = time.processing, processing
     time.points.append((sample.at, sample.backlog, time.worked))
 

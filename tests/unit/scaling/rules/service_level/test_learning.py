@@ -387,6 +387,14 @@ def test_how_much_is_spent_orders_what_is_chosen():
     assert len({*chosen}) == 3
 
 
+def test_inferred_arrivals_take_less_margin_but_where_messages_come_one_at_a_time():
+    one, many = (
+        candidates.safety_factors(15.0, "balanced", counted=False, at_once=at_once) for at_once in (1.0, 16.0)
+    )
+    assert one == candidates.SAFETY_FACTORS
+    assert many == pytest.approx([candidates.INFERRED_SHARE * factor for factor in one])
+
+
 def test_another_trade_begins_its_scores_anew_and_is_remembered():
     known = learned([80.0] * 100, objective=SIXTEEN_AT_ONCE)
     careful = learning.learn(known, observation(known.at + STEP), replace(SIXTEEN_AT_ONCE, spend="keep"))

@@ -196,6 +196,42 @@ def test_the_memory_of_an_older_version_is_read_and_its_rates_stay():
     assert estimates.service_time(memory.decode(cut), GIVEN) > 0.0
 
 
+@pytest.mark.parametrize(("before", "after"), [(32.0, 320.0), (320.0, 160.0)])
+def test_busy_instances_that_come_or_go_make_no_message_look_slower(before, after):
+    """1.6 s a message, all slots taken. New instances serve from the end of their interval, removed ones until its begin."""
+    time, slots, known = LearnedTime(), before, []
+    service_time.begin(time, 0.0, 5000.0, slots)
+    for at in range(STEP, 60 * STEP, STEP):
+        now = before if at < 30 * STEP else after
+        done = STEP * min(slots, now) / 1.6
+        slots = now
+        sample = service_time.Sample(
+            at=at,
+            interval=STEP,
+            backlog=5000.0,
+            slots=slots,
+            instances=slots / 16.0,
+            counts=((at, STEP, None, done),),
+        )
+        service_time.follow(time, sample)
+        known.append(service_time.known(time).seconds)
+
+    assert known == pytest.approx([1.6] * len(known), rel=0.07)
+
+
+def test_rates_begin_with_the_first_ones_that_were_counted():
+    """The first report has no report before it, so its counts are 0."""
+    known = None
+    for at, came in ((0.0, 0.0), (15.0, 60.0)):
+        seen = Observation(
+            at=1e9 + at, interval=15.0, backlog=8.0, incoming=came, outgoing=came, current=2, ready=2, most=9
+        )
+        known = learning.learn(known, seen, GIVEN)
+
+    assert known.rates == pytest.approx([4.0] * 5)
+    assert known.usual_rate >= 4.0
+
+
 @pytest.mark.parametrize(("fast", "known"), [(True, (27.0, True)), (False, (125.0, False))])
 def test_drains_that_come_to_rest_too_slowly_for_the_reports_say_no_time_of_a_message(fast, known):
     drained = LearnedTime(drained=27.0, drains=service_time.MIN_DRAINS, drains_fast=fast, bound=100.0)
