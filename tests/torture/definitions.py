@@ -633,7 +633,7 @@ class Consumer:
             stores = [SqlCheckpointStore(database, STREAM), SqlDeadLetterStore(database, STREAM), None]
         self.checkpoints, self.letters, parked = stores
         self.preparation = self.parts.preparation(self.sink)
-        is_ordered = len(self.sinks) == 1 and not self.sinks.keys() & {*DOCUMENTS}
+        is_ordered = not self.sinks.keys() & {*DOCUMENTS}  # then parking is refused
         limits = BacklogLimits(checkpoint_every=1.0, checkpoint_after=5, poison=10**9, high_count=HIGH)
         rules = ParkingRules() if is_ordered else life.parking
         units = life.request_units
