@@ -11,6 +11,9 @@ from consumer.decoding.bodies import MOST_DOCUMENTS, Format
 from consumer.model import Event, Rejection
 from tidemark.foundation.errors import SettingsError
 
+_LARGEST_CELL = 2**31 - 1
+"""Characters: a body is bounded before it is read. The csv module's limit is of the whole process, and 128 K by default."""
+
 
 class CsvFormat(Format):
     """Each row is a document of texts, under the names of the columns or of the first row."""
@@ -29,6 +32,7 @@ class CsvFormat(Format):
         text = text_of(event.body)
         if isinstance(text, Rejection):
             return text
+        csv.field_size_limit(_LARGEST_CELL)
         names, documents = self._columns, []
         rows = csv.reader(StringIO(text, newline=""), delimiter=self._delimiter, strict=True)
         try:

@@ -543,7 +543,7 @@ REPOSITORY = "https://example.org/tidemark"
     ("text", "prepared"),
     [
         ("[rules](adding-a-rule.md#the-contract)", "[rules](adding-a-rule.md#the-contract)"),
-        ("![load](images/autoscaling.svg)", "![load](images/autoscaling.svg)"),
+        ("![load](images/autoscaling-grid.svg)", "![load](images/autoscaling-grid.svg)"),
         ("[see](../README.md#see-it-work)", f"[see]({REPOSITORY}/blob/HEAD/README.md#see-it-work)"),
         ("[a `[b]` c](../examples)", f"[a `[b]` c]({REPOSITORY}/tree/HEAD/examples)"),
         ("[decisions](adr/)", f"[decisions]({REPOSITORY}/tree/HEAD/docs/adr)"),

@@ -28,6 +28,7 @@ def test_every_test_of_a_requirement_is_in_the_table():
         "test_an_event_or_a_set_larger_than_a_message_is_refused_before_anything_is_sent",
         "test_an_empty_batch_or_set_is_sent_without_effect",
         "test_a_busy_service_is_asked_again",
+        "test_after_sets_in_one_frame_the_sdk_counts_as_after_its_own",
         "test_where_no_more_events_go_an_unknown_outcome_stays_unknown_and_no_other_becomes_it",
         "test_after_an_unknown_outcome_the_same_events_keep_their_numbers",
         "test_an_identity_that_the_options_fix_is_not_changed_after_an_unknown_outcome",

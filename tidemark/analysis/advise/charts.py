@@ -25,6 +25,18 @@ LEAST = 0.01
 NEAR = 0.05
 """Points whose costs differ by less have no room for two names."""
 
+PEERS = (
+    (BLUE, "s"),
+    (BLUE, "D"),
+    (PURPLE, "^"),
+    (PURPLE, "v"),
+    (SKY, "o"),
+    (SKY, "s"),
+    (RED, "^"),
+    (RED, "v"),
+)
+"""Colour and marker of each peer's point, in the order of the rows."""
+
 
 def curve(found: Answer) -> Figure:
     """Cost against late messages: who is above and to the right of another pays more and is late more often."""
@@ -46,18 +58,7 @@ def curve(found: Answer) -> Figure:
             wait, late = row.objective or (0.0, 0.0)
             text = f"{wait_text(wait)}, {100 * late:.3g} %" if row.objective else row.policy
             axes.annotate(text, place(row), xytext=(6, 7), textcoords="offset points", fontsize=8)
-    peers = iter(
-        [
-            (BLUE, "s"),
-            (BLUE, "D"),
-            (PURPLE, "^"),
-            (PURPLE, "v"),
-            (SKY, "o"),
-            (SKY, "s"),
-            (RED, "^"),
-            (RED, "v"),
-        ]
-    )
+    peers = iter(PEERS)
     for row in found.rows:
         if row.policy == TODAY:
             axes.scatter(*place(row), s=80, color=ORANGE, zorder=4, label=TODAY)
