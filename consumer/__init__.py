@@ -1,1 +1,1 @@
-"""Consumes an event hub into Cosmos DB or SQL: exact rate, bulk writes, low-water checkpoints, no record lost."""
+"""Consumes an event hub into Cosmos DB, SQL and others: exact rate, bulk writes, low-water checkpoints, no record lost."""

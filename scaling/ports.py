@@ -42,7 +42,7 @@ class NewerStateError(StoreUnavailableError):
 
 
 class Reading(Struct, frozen=True):
-    """One look at one entity: every count it has, by name (`active`, `scheduled`, `dead_letter`, ...).
+    """One read of one entity: every count it has, by name (`active`, `scheduled`, `dead_letter`, ...).
 
     `counters` are those that only grow, each with a number below 2**53 that names what is counted: a reading of another one is no
     increase.

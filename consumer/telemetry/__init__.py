@@ -1,1 +1,1 @@
-"""What an instance tells of itself: log line, row, records, metrics."""
+"""What an instance reports about itself: log line, row, records, metrics."""
