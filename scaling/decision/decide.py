@@ -134,7 +134,7 @@ def capacity_in_force(state: TargetState, expected: int) -> int:
 
 
 def _unknown_state(capacity: Capacity) -> str:
-    return f"the platform tells the state '{capacity.unknown_state}', which is not known here"
+    return f"the platform reports the state '{capacity.unknown_state}', which is not known here"
 
 
 class Case(Steps):
