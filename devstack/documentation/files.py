@@ -54,6 +54,10 @@ def tidemark_toml() -> str:
         f"{HOW} A text may be `%NAME%`, the value of the app setting NAME, also in place of a number. Durations are texts such as `90s`,",
         "`10m`, `1h30m`.",
         "",
+        *("## The file", ""),
+        *table(whole["properties"], whole["required"], definitions),
+        "`[defaults]` has keys and tables of a target, for all targets; what a target says itself wins.",
+        "",
         *_by_kind("## `[targets.NAME]`", target, "scaler", definitions, ("maximum",), _TARGET),
         *_by_kind(
             "## `[targets.NAME.metrics.METRIC]`", definitions["metric"], "collector", definitions, (), _METRIC
