@@ -616,10 +616,40 @@ async def test_a_phone_lists_many_targets_a_line_each_and_first_those_that_need_
     assert await page.evaluate("document.documentElement.scrollWidth") == 360
 
 
+async def test_what_is_open_or_has_the_focus_stays_when_others_get_into_trouble_and_out_of_it(show, api):
+    for number in range(60):
+        target = SimulatedTarget(threshold_policy(f"plan-{number:04}"), steady(50))
+        for tick in range(12):
+            target.tick(time.time() - 30 - 60 * (11 - tick))
+        api.targets[target.policy.target] = target
+    page = await show()
+    shown = page.locator(".card .name")
+    names = await shown.all_inner_texts()
+    opened, focused, troubled = names[49], names[5], [names[30], "plan-0055"]
+    states = {name: api.targets[name].state for name in troubled}
+    await card(page, opened).locator(".summary").click()
+    await card(page, focused).locator(".summary").focus()
+
+    for name in troubled:
+        api.targets[name].state = structs.replace(states[name], capacity_error="the plan was not found")
+    assert sorted(await eventually(lambda: _first(shown, 2, troubled))) == sorted(troubled)
+    assert await card(page, opened).locator("svg.canvas").count() > 0
+    api.targets[names[30]].state = states[names[30]]
+    assert await eventually(lambda: _first(shown, 2, ["plan-0055", names[0]]))
+    assert await page.evaluate("document.activeElement.closest('.card')?.ariaLabel") == focused
+
+
+async def _first(shown, count, wanted):
+    """The first names, if they are the wanted ones."""
+    found = (await shown.all_inner_texts())[:count]
+    return found if sorted(found) == sorted(wanted) else None
+
+
 async def test_before_the_first_report_the_page_says_what_to_expect(show, api):
     api.targets = {"plan-new": SimulatedTarget(threshold_policy("plan-new"), steady(1))}
     page = await show()
 
+    assert await page.locator(".age").get_attribute("aria-label") == "not decided yet"
     await card(page, "plan-new").get_by_text("No reports yet: the collector runs every 1 min.").wait_for()
     await page.get_by_text("No decisions yet:").wait_for()
     await page.get_by_text("None: every message on the queues was understood").wait_for()

@@ -111,7 +111,7 @@ class Card {
     }));
     const age = view.decided_at === null ? "–" : durationText(now - view.decided_at).split(" ").slice(0, 2).join(" ");
     setText(this.age, age);
-    this.age.setAttribute("aria-label", `decided ${age} ago`);
+    this.age.setAttribute("aria-label", view.decided_at === null ? "not decided yet" : `decided ${age} ago`);
     rebuild(this.spark, view.metrics.map((metric) => metric.samples.at(-1)), () => sparkOf(view));
     if (changed) this.flash();
     if (this.open) this.updateDetail();

@@ -77,7 +77,7 @@ class Targets {
     }
   }
 
-  /** Puts the cards that match into the page, in order; those that do not are closed and taken out. */
+  /** Puts the cards that match into the page, in order, with those that are open; others are closed and taken out. */
   arrange() {
     const wanted = byId("search").value.trim().toLowerCase();
     const [, matches] = STATES[byId("state").value] ?? STATES.all;
@@ -86,7 +86,7 @@ class Targets {
       const alarmed = new Set(found.filter((view) => STATES.attention[1](view, this.app)));
       found.sort((one, other) => alarmed.has(other) - alarmed.has(one)); // these are looked for; the order stays otherwise
     }
-    const visible = found.slice(0, this.shown);
+    const visible = found.filter((view, index) => index < this.shown || this.cards.get(view.target)?.open);
     const names = new Set(visible.map((view) => view.target));
     for (const [name, card] of this.cards) {
       if (names.has(name)) continue;
@@ -95,6 +95,7 @@ class Targets {
       this.cards.delete(name);
     }
     const box = byId("cards");
+    const focused = document.activeElement;
     box.classList.toggle("many", this.views.length > MANY);
     visible.forEach((view, index) => {
       let card = this.cards.get(view.target);
@@ -102,6 +103,7 @@ class Targets {
       if (box.children[index] !== card.element) box.insertBefore(card.element, box.children[index] ?? null);
       card.update(view);
     });
+    if (focused !== document.activeElement && box.contains(focused)) focused.focus({ preventScroll: true }); // a card that is moved loses it
     this.tellEmpty(found.length);
     const rest = found.length - visible.length;
     byId("more-targets").hidden = rest <= 0;
