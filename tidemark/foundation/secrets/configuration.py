@@ -121,9 +121,16 @@ def of_settings(settings: Mapping[str, str]) -> set[ConfigPart]:
     return {each for each in matches if each.text.casefold() not in names}
 
 
+_NO_SECRET = re.compile(
+    r"(?!.*(?:(?i:\b[0-9a-f]{32})|(?=\w*\d)(?=\w*[a-z])(?=\w*[A-Z])\w{16}))[\w\s./,:*+%()-]*", re.DOTALL
+)
+"""Numbers, durations, schedules, names and resource ids: no other signs, as passwords have, and nothing that looks drawn at random."""
+
+
 def holds_secret(name: str, value: str) -> bool:
     """Whether a setting may have a secret in it, by its name or by how its value is written: any address may be a webhook."""
-    return bool(of_settings({name: value})) or "://" in value or kind_of_secret(value) is not None
+    is_spelt = "://" in value or kind_of_secret(value) is not None
+    return is_spelt or bool(of_settings({name: value})) or not _NO_SECRET.fullmatch(value)
 
 
 def names_of(settings: Mapping[str, str]) -> set[str]:

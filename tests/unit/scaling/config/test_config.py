@@ -551,6 +551,19 @@ def test_not_even_a_value_too_short_to_be_masked_is_shown():
         ({"target": 'minimum = "%DB_PASSWORD%"'}, {"DB_PASSWORD": "few"}, "or more"),
         ({"target": 'minimum = "%A%%B%"'}, {"A": "x" * 200, "B": "few"}, "x', %B% is 'few')"),
         ({"target": 'minimum = "%A%"'}, {"A": "Server=db;Password=few"}, "or more"),
+        ({"target": 'minimum = "%A%"'}, {"A": "sa:few@db.example.org:1433"}, "or more"),
+        ({"target": 'minimum = "%A%"'}, {"A": "0123456789abcdef0123456789abcdef"}, "or more"),
+        ({"target": 'minimum = "%A%"'}, {"A": "sk-live-4eC39HqLyjWDarjtT1zdp7dc"}, "or more"),
+        ({"target": 'minimum = "%A%"'}, {"A": "Tr0ub4dor&3"}, "or more"),
+        *(
+            ({"target": 'minimum = "%A%"'}, {"A": text}, f"(%A% is '{text}')")
+            for text in (
+                "/subscriptions/12345678-1234-1234-1234-123456789abc/resourceGroups/rg-Orders",
+                "0 */5 * * * *",
+                "sb-orders-westeurope-001.servicebus.windows.net",
+                "1,5 %",
+            )
+        ),
     ],
 )
 def test_a_problem_shows_what_an_app_setting_holds_beside_its_name_secrets_aside(change, settings, shown):
