@@ -112,6 +112,8 @@ def test_the_job_that_pypi_trusts_runs_no_code_of_ours_and_takes_what_was_signed
         "page",
     ]
     assert pypi["needs"] == ["distributions", "images"]
+    assert any("GITHUB_REF_NAME#v" in step.get("run", "") for step in made["steps"])
+    assert "distributions" in jobs["images"]["needs"]  # which ends where the tag is not the version
 
 
 def test_each_image_that_is_published_has_a_bill_of_its_own():
