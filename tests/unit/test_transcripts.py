@@ -101,7 +101,7 @@ OTHERS = {  # what is not ours and cannot run here: how its commands begin
     "pipx": {"install"},
     "uv": {"pip compile", "tool install"},
 }
-SHELL = {"cd", "curl", "echo", "grep", "seq", "sleep"}
+SHELL = {"cd", "curl", "echo", "grep", "id", "mkdir", "seq", "sleep"}
 
 
 def written(page):

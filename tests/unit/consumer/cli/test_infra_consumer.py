@@ -251,3 +251,11 @@ def test_the_image_has_the_python_of_the_app_and_passes_signals_on() -> None:
     assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["python", "-m", "consumer"]')
     assert re.search(r"^FROM (.+)$", DOCKERFILE, re.MULTILINE)[0] in LOCAL_STACK
     assert "\nUSER " in DOCKERFILE
+
+
+def test_the_container_of_the_local_stack_writes_to_a_folder_that_its_user_owns() -> None:
+    """Docker would make a missing one as root, who the user of the image is not."""
+    for text in (LOCAL_STACK, (ROOT / "devstack" / "README.md").read_text(encoding="utf-8")):
+        assert re.search(
+            r"mkdir -p \.devstack\n.*docker run .*--user \"\$\(id -u\):\$\(id -g\)\" --volume", text
+        )
