@@ -12,7 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
-from devstack.stack.supervisor import Stack
+from devstack.stack.supervisor import Stack, forget_settings
 from examples.stage import Stage
 
 HERE = Path(__file__).parent
@@ -25,6 +25,7 @@ def names() -> list[str]:
 async def run(chosen: list[str]) -> bool:
     """Whether all of them are as they must be."""
     passed = True
+    forget_settings()
     async with Stack() as stack:
         for name in chosen:
             if len(chosen) > 1:

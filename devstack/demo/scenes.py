@@ -42,6 +42,7 @@ from devstack.stack.supervisor import (
     TOPIC,
     FunctionsProcess,
     Stack,
+    forget_settings,
     guard,
 )
 from scaling.storage.decision_log import TableDecisionLog
@@ -104,6 +105,7 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
 
     Raises ProcessError, or a group that holds it, when a server, the functions or a consumer did not start or ended.
     """
+    forget_settings()
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     assert main is not None  # we are a coroutine that runs

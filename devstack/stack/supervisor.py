@@ -41,6 +41,15 @@ STOP_WITHIN = 10.0
 LOOK_EVERY = 0.25
 
 
+_OF_A_CONSUMER = ("ALLOW_", "BLOB_", "CONSUMER_", "COSMOS_", "EVENTHUB_", "TIDEMARK_")
+
+
+def forget_settings() -> None:
+    """Takes a person's own settings out of this process's environment: its children would consume and write by them."""
+    for name in [name for name in os.environ if name.startswith(_OF_A_CONSUMER)]:
+        del os.environ[name]
+
+
 class StackPorts(Struct, frozen=True):
     """Ports of the stack; 0 lets the system choose. The defaults are those of local.settings.json."""
 

@@ -1,5 +1,6 @@
 """Each example is run as its README says, compares what is there with what must be, and prints what the README shows."""
 
+import os
 import subprocess
 import sys
 
@@ -13,9 +14,18 @@ pytestmark = [pytest.mark.wire, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def ran():
-    """All of them on one stack, which takes longer to start than most of them take: what each printed, and what went wrong."""
+    """All of them on one stack, which takes longer to start than most of them take: what each printed, and what went wrong. The
+    environment has settings of a consumer that writes elsewhere, as that of a person may have.
+    """
     command = [sys.executable, "-m", "examples", "all"]
-    found = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
+    theirs = {
+        "CONSUMER_SINK": "sql",
+        "CONSUMER_SQL_URL": "sqlite:////nowhere/theirs.db",
+        "COSMOS_DATABASE": "theirs",
+    }
+    found = subprocess.run(
+        command, cwd=HERE.parent, capture_output=True, text=True, check=False, env={**os.environ, **theirs}
+    )
     sections = [part.partition("\n") for part in ("\n" + found.stdout).split("\n== ")[1:]]
     return {name: text for name, _, text in sections}, found
 
