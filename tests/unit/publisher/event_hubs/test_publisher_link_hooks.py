@@ -246,6 +246,16 @@ async def test_any_other_answer_is_told_for_what_it_is(sender, kind, lost, story
     assert (told.value.kind, told.value.link_lost) == (kind, lost)
 
 
+async def test_a_token_that_never_comes_ends_a_transfer_in_one_frame_too(monkeypatch):
+    monkeypatch.setattr(single_frames, "is_free", lambda _sender: True)
+    sender = Sender()
+    sender.client_ready_async = asyncio.Event().wait
+
+    with pytest.raises(LinkError, match="no answer within"):
+        async with asyncio.timeout(5):
+            await SdkLink(sender).transfer([], None, timeout=-0.99)
+
+
 # --- events on the wire
 
 

@@ -192,15 +192,12 @@ class SdkLink:
             await finish_before_cancelling(self._answer(delivery))
 
     async def _deliver(self, delivery: _Delivery) -> None:
-        sender = self._sender
-        if delivery.size <= single_frames.LARGEST:
-            await self._deliver_in_one_frame(delivery)
-            if delivery.reason is not None:
-                return
-        # The SDK's own timeout does not cover writes.
+        # The SDK's own timeout covers neither writes nor a token that is fetched.
         async with asyncio.timeout(delivery.timeout + 1):
+            if delivery.size <= single_frames.LARGEST:
+                await self._deliver_in_one_frame(delivery)
             if delivery.pending is None:
-                delivery.pending = await sender._link.send_transfer(
+                delivery.pending = await self._sender._link.send_transfer(
                     BatchMessage(data=delivery.events),
                     on_send_complete=delivery.settle,
                     timeout=delivery.timeout,
