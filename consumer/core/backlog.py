@@ -189,7 +189,7 @@ class Backlog:
             return rejection
         found = [*(siblings.parked if park else siblings.rejected), (work.record, rejection)]
         if park:
-            siblings.parked = found
+            siblings.parked, siblings.has_parked = found, True
         else:
             siblings.rejected = found
         return rejection_of_event(found)

@@ -120,13 +120,14 @@ class WriteBatch(Effect, frozen=True):
 
 class RejectedRecord(Struct, frozen=True):
     """A rejected record of an event, or the last of several. `records` are those that are parked now, or all of the event's so far
-    that make it a dead letter.
+    that make it a dead letter. `joins`: another one was parked, and its dead letter may be stored already, which is to stay in it.
     """
 
     record: Record
     rejection: Rejection
     attempts: int
     records: tuple[Record, ...]
+    joins: bool = False
 
 
 class StoreDeadLetters(Effect, frozen=True):

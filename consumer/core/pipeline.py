@@ -151,6 +151,8 @@ class Pipeline:
         """Settles a record that was parked under an earlier claim, or parks it behind an earlier one of its key."""
         record = work.record
         if partition.parked.has_stored(record.event.sequence_number, name_of(record)):
+            if work.siblings is not None:
+                work.siblings.has_parked = True
             self._backlog.settle(work)
         elif record.rejection is None and record.dropped is None and self._burial.is_behind(work):
             self._bury(work, BEHIND, now)

@@ -65,6 +65,7 @@ class RejectedQueue:
                     found[-1][1],
                     found[-1][0].attempts,
                     _records(found, park=room is not None),
+                    joins=(siblings := found[-1][0].siblings) is not None and siblings.has_parked,
                 )
                 for found in events.values()
             ),

@@ -34,6 +34,8 @@ class Siblings(Struct, eq=False, gc=False):
     """Whether its dead letter is stored, and counted. It is stored again when another record is rejected."""
     rejected: list[tuple[Record, Rejection]] = []
     parked: list[tuple[Record, Rejection]] = []
+    has_parked: bool = False
+    """Whether any of its records was parked, also under an earlier claim: it may have become a dead letter since."""
 
 
 class Work(Struct, eq=False, gc=False):

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 from msgspec import structs
 
@@ -15,7 +15,7 @@ from consumer.core import effects
 from consumer.core.parked import names_of
 from consumer.errors import FencedError
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Routes, WriteResult
-from consumer.ports import CheckpointStore, DeadLetterBox, Sink
+from consumer.ports import CheckpointStore, DeadLetterBox, DeadLetterStore, Sink
 from tidemark.foundation.calls import PATIENCE, answered
 
 log = logging.getLogger("tidemark.consumer")
@@ -36,6 +36,8 @@ class Calls:
     timeout: float
     dry_run: bool
     on_answer: Callable[[str, bool], object]
+    joining: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held from `joined` until the dead letter is stored."""
 
     def deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.timeout
@@ -76,11 +78,30 @@ class Calls:
             for each in rejected
         ]
         try:
-            await self.answered("the dead letters", self.dead_letters.put(letters, deadline=self.deadline()))
+            async with self.joining:
+                letters = [
+                    await self.joined(letter) if each.joins else letter
+                    for each, letter in zip(rejected, letters, strict=True)
+                ]
+                await self.answered(
+                    "the dead letters", self.dead_letters.put(letters, deadline=self.deadline())
+                )
         except Exception as error:  # the outcome is unknown: stored again
             log.warning("storing %d dead letters failed: %r", len(letters), error)
             return False
         return True
+
+    async def joined(self, letter: DeadLetter) -> DeadLetter:
+        """The dead letter with the records that its event has in the stored one, which it replaces. Raises TidemarkError."""
+        if letter.of == 1:
+            return letter
+        store = cast("DeadLetterStore", self.dead_letters)
+        earlier = await self.answered("the dead letters", store.get(letter.id))
+        if earlier is None:
+            return letter
+        is_known = letter.records and earlier.records and earlier.of == letter.of
+        names = {*letter.records, *earlier.records} if is_known else ()
+        return structs.replace(letter, records=tuple(sorted(names)))
 
     async def save(self, claim: Claim, checkpoint: Checkpoint) -> bool:
         """Whether the checkpoint is saved. Raises FencedError."""

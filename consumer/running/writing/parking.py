@@ -15,9 +15,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import cast
-
-from msgspec import structs
 
 from consumer.core import effects
 from consumer.core.parked import BEHIND, name_of, names_of
@@ -361,18 +358,18 @@ class Parking:
 
     async def _bury(self, entry: Entry, letter: DeadLetter, why: Rejection) -> None:
         """Stores the dead letter. Another record of the event may have one already."""
-        stream, names = self._calls.stream, entry.names or frozenset()
-        letters = cast("DeadLetterStore", self._calls.dead_letters)
         final = DeadLetter(
-            *stream, letter.event, why, letter.attempts + entry.tried, time.time(), of=entry.of
+            *self._calls.stream,
+            letter.event,
+            why,
+            letter.attempts + entry.tried,
+            time.time(),
+            tuple(sorted(entry.names or ())) if entry.of > 1 else (),
+            entry.of,
         )
-        if entry.of > 1:
-            earlier = await letters.get(final.id)
-            if earlier is not None:
-                is_known = earlier.records and earlier.of == entry.of
-                names = names.union(earlier.records) if is_known else frozenset()
-            final = structs.replace(final, records=tuple(sorted(names)))
-        await letters.put([final], deadline=self._calls.deadline())
+        async with self._calls.joining:
+            final = await self._calls.joined(final)
+            await self._calls.dead_letters.put([final], deadline=self._calls.deadline())
         entry.is_over = entry.is_dead_letter = True
 
 

@@ -476,6 +476,7 @@ class OneOfTwo(Sink):
     def __init__(self):
         super().__init__()
         self.answers, self.indices, self.takes = [Outcome.REJECT, Outcome.RETRY], [], 0.0
+        self.status = 404
 
     async def write(self, batch, *, deadline):
         results = []
@@ -484,7 +485,7 @@ class OneOfTwo(Sink):
             if outcome is Outcome.WRITTEN:
                 await asyncio.sleep(self.takes)
                 self.indices.append(record.index)
-            results.append(WriteResult(outcome, 404, "no parent"))
+            results.append(WriteResult(outcome, self.status, "no parent"))
         return results
 
 
@@ -664,6 +665,30 @@ async def test_a_parked_record_whose_last_attempt_fails_joins_the_dead_letter_of
 
     assert (early.records, early.of) == (("0",), 2)
     assert (letter.records, letter.of, letter.epoch) == (("0", "1"), 2, 0)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_the_dead_letter_of_a_record_keeps_one_of_its_event_that_was_parked_and_is_a_dead_letter(
+    is_killed,
+):
+    world = World(structs.replace(RULES, delays=("1m",), order=ParkOrder.NONE))
+    world.sink = OneOfTwo()  # the second one is tried again
+    preparation = Preparation(world.sink.prepare, mapping=twice)
+    driver, epoch = await world.start(preparation=preparation)
+    await driver.receive("0", epoch, events("a"))
+    if is_killed:
+        await asyncio.sleep(5.0)
+        await driver.aclose()
+        driver, epoch = await world.start(preparation=preparation)
+        await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(100.0)
+    assert [each.records async for each in world.dead_letters.list()] == [("0",)]
+    world.sink.answers[1] = Outcome.REJECT
+    world.sink.status = 400
+    await driver.settled("0", epoch)
+    await driver.aclose()
+
+    assert [each.records async for each in world.dead_letters.list()] == [("0", "1")]
 
 
 async def test_after_a_change_of_the_settings_a_record_that_was_written_is_not_written_with_the_next_attempt():
