@@ -1,17 +1,25 @@
 """What every DeadLetterStore does. Another store: a subclass of DeadLetterStoreContract with its own `place`."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+from azure.cosmos.aio import CosmosClient
 from msgspec import structs
 
-from consumer.model import DeadLetter, Event, Rejection, Stream
+from consumer.model import Checkpoint, DeadLetter, Event, Rejection, Stream
 from consumer.running.writing.parking import SUFFIX
+from consumer.stores.blob import dead_letters as blob_letters
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
+from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
+from consumer.stores.sql.dead_letters import put as put_letters
+from consumer.stores.sql.tables import TABLES
 from devstack.cosmos.server import CosmosServer
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.sql.database import SqlDatabase
 
 T0 = 1_795_000_000.5
 
@@ -251,7 +259,48 @@ class TestMemory(DeadLetterStoreContract):
 
 
 class TestSqlite(OnSqlite, DeadLetterStoreContract):
-    pass
+    async def test_a_letter_of_an_earlier_claim_that_comes_between_two_statements_does_not_stay(
+        self, place, store
+    ):
+        early, late = (structs.replace(dead_letter(1), epoch=epoch) for epoch in (4, 5))
+        between = [early]
+
+        def work(connection):
+            def execute(*arguments):
+                result = connection.execute(*arguments)
+                if between:
+                    put_letters(connection, store._scope, [between.pop()])
+                return result
+
+            put_letters(SimpleNamespace(execute=execute), store._scope, [late])
+
+        await place.database.transact(work, again_on_conflict=1)
+
+        assert await self.listed(store) == [late]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "DROP TABLE EventHubLease",
+            "ALTER TABLE EventHubDeadLetter DROP COLUMN Epoch",
+            "ALTER TABLE EventHubCheckpoint DROP COLUMN Origin",
+        ],
+    )
+    async def test_a_dry_run_reads_what_is_there_of_a_database_that_a_start_would_complete(
+        self, place, store, tmp_path, change
+    ):
+        await store.put([dead_letter(1)], deadline=soon())
+        await SqlCheckpointStore(place.database, store._scope).put(Checkpoint("0", 5, "320"), deadline=soon())
+        await place.database.transact(lambda on: on.exec_driver_sql(change))
+        database = SqlDatabase(f"sqlite:///{tmp_path}/tidemark.db", tables=TABLES, read_only=True)
+        letters = SqlDeadLetterStore(database, store._scope)
+
+        await letters.open()
+        assert await self.listed(letters) == [dead_letter(1)] == [await letters.get(dead_letter(1).id)]
+        found = await SqlCheckpointStore(database, store._scope).load_all(deadline=soon())
+        assert found["0"].sequence_number == 5
+        await database.release()
+        await database.release()
 
 
 @pytest.mark.wire
@@ -263,7 +312,19 @@ class TestPostgres(OnPostgres, DeadLetterStoreContract):
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
 @pytest.mark.wire
 class TestBlob(OnBlob, DeadLetterStoreContract):
-    pass
+    async def test_a_blob_that_cannot_be_deleted_is_told_and_not_tried_for_ever(
+        self, place, store, monkeypatch
+    ):
+        monkeypatch.setattr(blob_letters, "_PAUSE", 0)
+        parked = structs.replace(dead_letter(1), epoch=1)
+        await store.put([parked], deadline=soon())
+        container = place.container()
+        async for blob in container.list_blobs():
+            await container.get_blob_client(blob.name).create_snapshot()
+
+        with pytest.raises(UnavailableError, match="Snapshot"):
+            async with asyncio.timeout(10):
+                await store.delete([parked.id], epoch=1)
 
 
 class ContainerConnection:
@@ -296,3 +357,11 @@ class TestCosmos(DeadLetterStoreContract):
             place = ContainerConnection(server.connection_string)
             yield place
             await place.aclose()
+
+    async def test_a_container_that_is_gone_is_told_and_not_tried_for_ever(self, place, store):
+        async with CosmosClient.from_connection_string(place.settings["Cosmos"]) as client:
+            await client.get_database_client("telemetry").delete_container("letters")
+
+        with pytest.raises(UnavailableError, match="404"):
+            async with asyncio.timeout(10):
+                await store.put([structs.replace(dead_letter(1), epoch=1)], deadline=soon())

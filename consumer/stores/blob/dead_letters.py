@@ -32,6 +32,9 @@ from tidemark.foundation.gathering import gather, next_page
 
 _KIND = "dead-letter"
 _PAUSE = 0.05  # seconds before a blob is looked at again that another writer has just changed
+_ROUNDS = (
+    20  # of such changes; a conflict that lasts has another cause, such as a snapshot or a policy. Chosen.
+)
 _AT_ONCE = 16  # requests; also how many bodies a list holds in memory
 _JSON = ContentSettings(content_type="application/json; charset=utf-8")
 
@@ -97,7 +100,9 @@ class BlobDeadLetterStore(BlobStore):
             conditions: dict[str, Any] | None = {"overwrite": True}
         else:  # most often there is none
             metadata["epoch"], conditions = str(epoch), {"overwrite": False}
-        while conditions is not None:
+        for left in reversed(range(_ROUNDS)):
+            if conditions is None:
+                return
             try:
                 await blob.upload_blob(
                     msgspec.json.format(body, indent=2),
@@ -106,7 +111,8 @@ class BlobDeadLetterStore(BlobStore):
                     **conditions,
                 )
             except HttpResponseError as error:
-                if not epoch or error.status_code not in CONFLICT or container_is_missing(error):
+                is_race = epoch and error.status_code in CONFLICT and not container_is_missing(error)
+                if not (is_race and left):
                     raise
                 await asyncio.sleep(_PAUSE)
                 conditions = await self._unless_later(blob, epoch)
@@ -134,7 +140,7 @@ class BlobDeadLetterStore(BlobStore):
     async def _delete(self, name: str, *, epoch: int | None) -> bool:
         blob = self._container.get_blob_client(name)
         conditions: dict[str, Any] | None = {}
-        while True:
+        for left in reversed(range(_ROUNDS)):
             if epoch is not None:
                 conditions = await self._unless_later(blob, epoch)
             if conditions is None or conditions.pop("overwrite", None) is False:
@@ -144,11 +150,12 @@ class BlobDeadLetterStore(BlobStore):
             except ResourceNotFoundError:
                 return False
             except HttpResponseError as error:
-                if epoch is None or error.status_code not in CONFLICT:
+                if epoch is None or error.status_code not in CONFLICT or not left:
                     raise
                 await asyncio.sleep(_PAUSE)
             else:
                 return True
+        raise AssertionError("the last round returns or raises")
 
     def _name_of(self, dead_letter_id: str) -> str | None:
         position = event_of(dead_letter_id, self._stream.hub, self._stream.consumer_group)

@@ -22,6 +22,7 @@ PARTITION_KEY = "/partition"
 _AT_ONCE = 16  # writes in flight
 _FORBIDDEN = frozenset("/\\?#")  # in an id
 _CONFLICT = {404, 409, 412}  # of a conditional request if the document has changed or is gone
+_ROUNDS = 20  # of such changes by another writer; a conflict that lasts has another cause, such as a container that is gone. Chosen.
 _Result = TypeVar("_Result")
 
 
@@ -86,14 +87,17 @@ class CosmosDeadLetterStore(ContainerConnection):
         if not dead_letter.epoch:
             await self._open.upsert_item(document)
             return
-        while (etag := await self._etag_unless_later(document, dead_letter.epoch)) is not None:
+        for left in reversed(range(_ROUNDS)):
+            etag = await self._etag_unless_later(document, dead_letter.epoch)
+            if etag is None:
+                return
             try:
                 if etag:
                     await self._open.replace_item(document["id"], document, **_unchanged(etag))
                 else:
                     await self._open.create_item(document)
             except CosmosHttpResponseError as error:
-                if error.status_code not in _CONFLICT:
+                if error.status_code not in _CONFLICT or not left:
                     raise
             else:
                 return

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from consumer.leasing.balance import is_presence
 from consumer.model import Checkpoint, Claim, Lease, Replacement
 from consumer.stores.sql import positions
-from consumer.stores.sql.tables import LEASES, SqlStore, of_scope, utc_now
+from consumer.stores.sql.tables import CHECKPOINTS, LEASES, SqlStore, of_scope, utc_now
 
 _row = LEASES.c
 FIRST_CLAIM_CONFLICTS = 3
@@ -41,7 +41,10 @@ class SqlCheckpointStore(SqlStore):
         await self._transact(positions.save, claim, checkpoint, deadline=deadline)
 
     async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
-        return await self._look(lambda on: positions.load_all(on, self._scope), {}, deadline=deadline)
+        def work(on: Connection, columns: Sequence[ColumnElement[Any]]) -> dict[str, Checkpoint | str]:
+            return positions.load_all(on, self._scope, columns)
+
+        return await self._look(work, {}, CHECKPOINTS, deadline=deadline)
 
     async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
         retries = FIRST_CLAIM_CONFLICTS

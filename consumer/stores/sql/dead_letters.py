@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
 from consumer.stores.dead_letter_document import clean, event_of, plain_properties
@@ -19,14 +20,15 @@ _KEYS = ("Topic", "ConsumerGroup", "PartitionID", "SequenceNumber")
 
 _has_key = and_(*(_row[name] == bindparam(f"key_{name}") for name in _KEYS))
 _delete = delete(DEAD_LETTERS).where(_has_key)
-_delete_up_to = _delete.where(func.coalesce(_row.Epoch, 0) <= bindparam("up_to"))
+_epoch = func.coalesce(_row.Epoch, 0)
+_delete_up_to = _delete.where(_epoch <= bindparam("up_to"))
 _ANY = 2**63 - 1
 """The latest epoch: a dead letter without one replaces any other."""
-_find = select(_row.SequenceNumber).where(_has_key)
+_find_later = select(_row.SequenceNumber).where(_has_key, _epoch > bindparam("up_to"))
 _insert = insert(DEAD_LETTERS)
 _PAGE = 100
 """Dead letters in memory while listing; a body can have 1 MB."""
-_CONFLICTS = 3
+_CONFLICTS = 5
 """Retries when two consumers store the same dead letter at the same time: the second then finds and replaces it."""
 
 
@@ -34,7 +36,7 @@ class SqlDeadLetterStore(SqlStore):
     """A DeadLetterStore in `EventHubDeadLetter`, to which the transactional sink writes too."""
 
     async def open(self) -> None:
-        await self._look(lambda _: None, None)
+        await self._look(lambda *_: None, None, DEAD_LETTERS)
 
     async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
         await self._transact(put, dead_letters, deadline=deadline, again_on_conflict=_CONFLICTS)
@@ -52,8 +54,12 @@ class SqlDeadLetterStore(SqlStore):
         key = key_of(self._scope, dead_letter_id)
         if key is None:
             return None
-        query = select(DEAD_LETTERS).where(*(_row[name] == value for name, value in key.items()))
-        row = await self._look(lambda connection: connection.execute(query).one_or_none(), None)
+        where = [_row[name] == value for name, value in key.items()]
+
+        def read(connection: Connection, columns: Sequence[ColumnElement[Any]]) -> Row[Any] | None:
+            return connection.execute(select(*columns).where(*where)).one_or_none()
+
+        row = await self._look(read, None, DEAD_LETTERS)
         return None if row is None else dead_letter_of(self._scope, row)
 
     async def delete(self, dead_letter_ids: Sequence[str], *, epoch: int | None = None) -> int:
@@ -65,28 +71,19 @@ class SqlDeadLetterStore(SqlStore):
     async def _page(
         self, after: tuple[str, int], partition: str | None, reason: str | None
     ) -> Sequence[DeadLetter]:
-        query = (
-            select(DEAD_LETTERS)
-            .where(
-                *of_scope(DEAD_LETTERS, self._scope),
-                or_(
-                    _row.PartitionID > after[0],
-                    and_(_row.PartitionID == after[0], _row.SequenceNumber > after[1]),
-                ),
-            )
-            .order_by(_row.PartitionID, _row.SequenceNumber)
-            .limit(_PAGE)
-        )
+        later = and_(_row.PartitionID == after[0], _row.SequenceNumber > after[1])
+        where = [*of_scope(DEAD_LETTERS, self._scope), or_(_row.PartitionID > after[0], later)]
         if partition is not None:
             # of all hubs of the name
-            query = query.where(or_(_row.PartitionID == partition, _row.PartitionID.like(f"{partition}@%")))
+            where.append(or_(_row.PartitionID == partition, _row.PartitionID.like(f"{partition}@%")))
         if reason is not None:
-            query = query.where(_row.Reason == reason)
+            where.append(_row.Reason == reason)
 
-        def read(connection: Connection) -> Sequence[DeadLetter]:
-            return [dead_letter_of(self._scope, row) for row in connection.execute(query)]
+        def read(connection: Connection, columns: Sequence[ColumnElement[Any]]) -> Sequence[DeadLetter]:
+            query = select(*columns).where(*where).order_by(_row.PartitionID, _row.SequenceNumber)
+            return [dead_letter_of(self._scope, row) for row in connection.execute(query.limit(_PAGE))]
 
-        return await self._look(read, ())
+        return await self._look(read, (), DEAD_LETTERS)
 
 
 def put(connection: Connection, scope: Stream, dead_letters: Sequence[DeadLetter]) -> None:
@@ -95,9 +92,12 @@ def put(connection: Connection, scope: Stream, dead_letters: Sequence[DeadLetter
     """
     rows = list({dead_letter.id: _values(scope, dead_letter) for dead_letter in dead_letters}.values())
     if rows:
-        connection.execute(_delete_up_to, [{**_key(row), "up_to": row["Epoch"] or _ANY} for row in rows])
+        keys = [{**_key(row), "up_to": row["Epoch"] or _ANY} for row in rows]
+        connection.execute(_delete_up_to, keys)
         if any(row["Epoch"] for row in rows):
-            rows = [row for row in rows if connection.execute(_find, _key(row)).first() is None]
+            # One of an earlier epoch that another consumer has stored meanwhile is a conflict.
+            later = [connection.execute(_find_later, key).first() for key in keys]
+            rows = [row for row, found in zip(rows, later, strict=True) if found is None]
     if rows:
         connection.execute(_insert, rows)
 

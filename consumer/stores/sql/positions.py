@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -116,9 +117,11 @@ def stored_position(connection: Connection, scope: Stream, claim: Claim) -> int:
     return int(row.SequenceNumber)
 
 
-def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | str]:
+def load_all(
+    connection: Connection, scope: Stream, columns: Sequence[ColumnElement[Any]]
+) -> dict[str, Checkpoint | str]:
     checkpoints: dict[str, Checkpoint | str] = {}
-    for row in connection.execute(select(CHECKPOINTS).where(*of_scope(CHECKPOINTS, scope))):
+    for row in connection.execute(select(*columns).where(*of_scope(CHECKPOINTS, scope))):
         checkpoint = _read_checkpoint(row)
         if checkpoint is not None:
             checkpoints[row.PartitionID] = checkpoint

@@ -6,7 +6,7 @@ in the keys, the sequence number in the key of a dead letter, the body itself, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -155,14 +155,38 @@ class SqlStore:
             lambda connection: work(connection, self._scope, *arguments), **options
         )
 
-    async def _look(self, work: Callable[[Connection], _T], none: _T, **options: Any) -> _T:
-        """As SqlDatabase.transact; `none` where a dry run finds no tables yet."""
-        try:
-            return await self._database.transact(work, **options)
-        except MissingTablesError:
-            if self._database.read_only:
+    async def _look(
+        self,
+        work: Callable[[Connection, Sequence[ColumnElement[Any]]], _T],
+        none: _T,
+        table: sa.Table,
+        *,
+        deadline: float | None = None,
+    ) -> _T:
+        """The result of `work(connection, columns of the table)` in a transaction that only reads. A dry run completes no tables: to
+        it a column that an older version did not make is NULL, and without the table `none` is the result, whatever else is missing.
+        """
+        database = self._database
+        if not database.read_only:
+            return await database.transact(lambda on: work(on, list(table.c)), deadline=deadline)
+
+        def look() -> _T:
+            try:
+                database.require_file()
+            except MissingTablesError:
                 return none
-            raise
+            with database.engine.begin() as connection:
+                inspector = sa.inspect(connection)
+                if not inspector.has_table(table.name):
+                    return none
+                has = {column["name"] for column in inspector.get_columns(table.name)}
+                missing = {each.name for each in table.c if each.nullable} - has
+                found: list[ColumnElement[Any]] = [
+                    sa.null().label(each.name) if each.name in missing else each for each in table.c
+                ]
+                return work(connection, found)
+
+        return await database.call(look, deadline=deadline)
 
     async def aclose(self) -> None:
         await self._database.release()
