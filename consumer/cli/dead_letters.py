@@ -135,7 +135,7 @@ def purge(
 
     A parked event that is deleted is not tried again; the consumer that has it notices within ten minutes, or when it is due.
     """
-    selection = selected(ids, partition, reason, older_than, all_=all_, text=text)
+    selection = selected(ids, partition, reason, older_than, all_=all_, text=text, parked=parked)
     _, dry_run = support.open_for(root, hub, dry_run=dry_run)
 
     async def count(store: DeadLetterStore) -> int:

@@ -76,7 +76,8 @@ def replay(
     replayed late overwrites it. With CONSUMER_PARK_ORDER=key a parked event stays while an earlier one of its key does. The command
     may be stopped at any time: started again, it goes on with those that are left. Exit status 1 when some remain.
     """
-    selection = selected(ids, partition, reason, all_=all_, text=text, times=times_of(before, after))
+    times = times_of(before, after)
+    selection = selected(ids, partition, reason, all_=all_, text=text, times=times, parked=parked)
     parts, dry_run = support.open_for(root, hub, dry_run=dry_run)
     task = Task(parts, selection, parked, whole)
     where, what = (root, hub), named(parked=parked)
@@ -268,7 +269,9 @@ class _Held:
 async def _has_more(store: DeadLetterStore, letter: DeadLetter) -> bool:
     """Whether it was stored again with further records since it was read, by a running consumer."""
     stored = await store.get(letter.id) if letter.of > 1 else None
-    return stored is not None and not set(stored.records).issubset(letter.records)
+    if stored is None or stored.records == letter.records:
+        return False
+    return not stored.records or not set(stored.records).issubset(letter.records)
 
 
 async def _records(preparation: Preparation, letter: DeadLetter) -> list[Record]:

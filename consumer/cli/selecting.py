@@ -48,6 +48,8 @@ class Selection(Struct, frozen=True):
     """Epoch seconds: only dead letters that failed then or later."""
     text: str | None = None
     """Only dead letters with this in the detail of their reason, in any case of letters."""
+    parked: bool = False
+    """Whether they are parked events."""
 
     def passes(self, dead_letter: DeadLetter) -> bool:
         """Whether it passes the filters that a store does not know."""
@@ -67,7 +69,7 @@ class Selection(Struct, frozen=True):
         for dead_letter_id in self.ids:
             dead_letter = await store.get(dead_letter_id)
             if dead_letter is None:
-                raise TidemarkError(f"there is no dead letter '{dead_letter_id}'")
+                raise TidemarkError(f"there is no {named(parked=self.parked)} '{dead_letter_id}'")
             yield dead_letter
         if not self.ids:
             async for dead_letter in store.list(partition=self.partition, reason=self.reason):
@@ -115,6 +117,7 @@ def selected(
     all_: bool,
     text: str | None = None,
     times: tuple[float | None, float | None] = (None, None),
+    parked: bool = False,
 ) -> Selection:
     """Exactly one way to select is required: ids, filters, or --all."""
     filters = [value is not None for value in (partition, reason, older_than, text, *times)]
@@ -127,7 +130,7 @@ def selected(
         before = before if older_than is None else time.time() - parse_duration(older_than)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--older-than") from None
-    return Selection(tuple(ids or ()), partition, reason, before, after, text)
+    return Selection(tuple(ids or ()), partition, reason, before, after, text, parked)
 
 
 def times_of(before: str | None, after: str | None) -> tuple[float | None, float | None]:

@@ -439,6 +439,10 @@ def test_parked_events_are_shown_where_they_are_asked_for(parts, tidemark):
     assert "due" not in tidemark("dead-letters", "list").stdout
     assert tidemark("dead-letters", "show", parked.id, "--parked").exit_code == 0
     assert "0 dead letters" in tidemark("dead-letters", "list").stdout
+    asyncio.run(parts.dead.put([dead_letter(7)], deadline=1e12))
+    for command in (["show"], ["replay", "--yes"], ["purge"]):
+        refused = tidemark("dead-letters", *command, dead_letter(7).id, "--parked")
+        assert f"there is no parked event '{dead_letter(7).id}'" in refused.stderr
 
 
 def park(parts, *dead_letters, order=ParkOrder.NONE):
@@ -547,12 +551,19 @@ def test_a_parked_event_becomes_a_dead_letter_first_for_a_sink_that_removes_that
     assert (parked(parts), buried(parts)) == ([], [])
 
 
-@pytest.mark.parametrize("is_parked", [False, True])
-def test_a_letter_that_gets_another_record_while_it_is_replayed_stays(parts, tidemark, is_parked):
+@pytest.mark.parametrize(
+    ("is_parked", "names"),
+    [
+        (False, ("0", "1")),
+        (True, ("0", "1")),
+        (False, ()),  # by a consumer of an older version, which names none
+    ],
+)
+def test_a_letter_that_gets_another_record_while_it_is_replayed_stays(parts, tidemark, is_parked, names):
     store = parts.later if is_parked else parts.dead
     letter = structs.replace(dead_letter(1), records=("0",), of=2, epoch=int(is_parked))
     letter = structs.replace(letter, consumer_group="readers~parked" if is_parked else "readers")
-    more = structs.replace(letter, records=("0", "1"))
+    more = structs.replace(letter, records=names, of=len(names) or 1)
 
     class Sink(MemorySink):
         async def write(self, batch, *, deadline):
