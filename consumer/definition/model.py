@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from consumer.config import ConsumerConfig
@@ -15,7 +15,8 @@ from consumer.mapping.steps.routes import Mapper
 
 def digest_of(*parts: Any) -> str:
     """Equal for equal parts of a file, in any process."""
-    return blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=8).hexdigest()
+    # json, because an app setting may hold bytes that are no UTF-8, which it escapes.
+    return blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
 class SinkDefinition(Struct, frozen=True):

@@ -373,12 +373,14 @@ def test_a_type_of_sink_says_which_values_of_a_route_it_uses(kind, values):
         ("checkpoint_every = '1s'\n", False),
         ("transform = 'a:b'\n", True),
         ("steps = [{ drop_fields = ['/a'] }]\n", True),
+        ("steps = [{ set = { '/a' = '%ODD%' } }]\n", True),
         ("[[hubs.flights.routes]]\nwhen = 'a == 1'\n", True),
         ("[[hubs.flights.routes]]\n", False),  # what holds without it
     ],
 )
 def test_a_digest_of_the_routes_changes_with_them(change, is_other):
-    one, other = (read(SINK + HUB + text).hubs[0].config.policy.routes for text in ("", change))
+    settings = {**SETTINGS, "ODD": "no UTF-8: \udcff"}
+    one, other = (read(SINK + HUB + text, settings).hubs[0].config.policy.routes for text in ("", change))
 
     assert one
     assert (one != other) is is_other
