@@ -37,6 +37,9 @@ async def run(chosen: list[str]) -> bool:
                     for line in await scene.play(Stage(name, stack, Path(folder))):
                         print(line)
                     print(f"as it must be, after {time.monotonic() - began:.0f} s", flush=True)
+                except ModuleNotFoundError as error:
+                    passed = False
+                    print(f"{error.name} is not installed: `make setup` installs what the examples need")
                 except Exception:
                     passed = False
                     traceback.print_exc()

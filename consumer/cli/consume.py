@@ -24,9 +24,10 @@ from consumer.probes.server import EVERYWHERE, Board, ProbeServer, ProcessAnswer
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, watch_parent
 from consumer.telemetry.interval import dropped_text
-from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
+from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.azure.exporting import otlp_tracing
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.http.which_app import local_stack_problem
 from tidemark.foundation.log.process import (
     ForPeople,
     keep_secrets_from_logs,
@@ -97,6 +98,8 @@ def consume(
         if hub is not None:
             definition = only_hub(definition, hub)
         config = definition.hubs[0].config
+        if not worker and (problem := local_stack_problem(settings, STORAGE, "EventHubConnection")):
+            log.warning("%s; this waits for it", problem)
         if processes > 1:
             status = supervise(
                 processes,

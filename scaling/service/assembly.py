@@ -58,7 +58,7 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
     except FileNotFoundError as error:
         where = (
             "is not there; give its folder as --root, or in an app its path as the setting TIDEMARK_CONFIG;"
-            " `tidemark discover` writes a first one"
+            " `tidemark init` or `tidemark discover` writes a first one"
         )
         raise ConfigError([Problem(str(path), where)]) from error
     except OSError as error:

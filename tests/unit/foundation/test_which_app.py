@@ -1,7 +1,12 @@
+import json
 import socket
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
+from typer import Exit
 
+from consumer.cli.consume import consume
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.which_app import check_app
 
@@ -41,3 +46,21 @@ def test_storage_of_the_emulator_is_the_local_stack(tmp_path, monkeypatch):
 
     with pytest.raises(SettingsError, match=r"127\.0\.0\.1:1\b"):
         check_app(tmp_path, {STORAGE: " UseDevelopmentStorage = true"}, STORAGE)
+
+
+def test_a_consumer_that_waits_for_the_local_stack_says_so(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("tidemark.foundation.http.which_app._STORAGE_PORT", 1)
+    monkeypatch.setattr(
+        "consumer.cli.consume.load_definition", lambda _: SimpleNamespace(hubs=[SimpleNamespace(config=None)])
+    )
+    monkeypatch.setattr("consumer.cli.consume._run", AsyncMock())
+    (tmp_path / "local.settings.json").write_text(
+        json.dumps({"Values": {STORAGE: "UseDevelopmentStorage=true"}})
+    )
+
+    with pytest.raises(Exit) as ended:
+        consume(root=tmp_path, until="latest")
+
+    assert ended.value.exit_code == 0
+    assert "the local stack is not running" in caplog.text
+    assert "make start" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -119,6 +120,7 @@ def _with(made: Written, **values: Any) -> Written:
     for key, value in values.items():
         guessed = re.compile(rf"^{key} = \S+ # guess.*$", re.MULTILINE)
         text = guessed.sub(f"{key} = {value}", text)
+    text = text.replace(" # guess: by its name, of those that were found", "")
     return Written(text, made.settings, made.targets)
 
 
@@ -127,10 +129,10 @@ def _show_next(out: Path, made: Written, settings_file: Path | None, root: Path)
         f"{escape(str(out))}: one target, in dry-run: decisions are logged, and nothing is changed",
         soft_wrap=True,
     )
-    for name, value in made.settings.items() if settings_file is None else ():
-        console.print(f"  app setting it needs: {escape(name)}={escape(value)}", soft_wrap=True)
     at = "" if root == COMMAND_ROOT else f" --root {root}"
     console.print("Next:", soft_wrap=True)
+    for name, value in made.settings.items() if settings_file is None else ():
+        console.print(escape(f"  echo {quote(f'{name}={value}')} >> {out.parent / '.env'}"), soft_wrap=True)
     console.print(escape(f"  tidemark lint {out}"), soft_wrap=True)
     console.print(
         escape(f"  tidemark doctor{at}      # with your own rights, once you have signed in: az login"),

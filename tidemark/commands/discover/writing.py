@@ -131,7 +131,8 @@ def written(resources: Discovery, settings: Mapping[str, str]) -> Written:
 
 def _head(resources: Discovery, backlogs: int, needed: Mapping[str, str]) -> Iterator[str]:
     yield f"# A first tidemark.toml, written by `tidemark {resources.command}` for subscription {one_line(resources.subscription)}."
-    yield f"# It has {count_text(len(resources.targets), 'target')}, and as backlogs {count_text(backlogs, 'queue')} to choose from."
+    if resources.command != "init":
+        yield f"# It has {count_text(len(resources.targets), 'target')}, and as backlogs {count_text(backlogs, 'queue')} to choose from."
     yield "# Nothing is changed: every target is in dry-run. Look at each line that says `guess`, see in the log what would be"
     yield "# decided, and take `dry_run` away, one target at a time. Every setting is explained in docs/policies.md."
     if needed:
@@ -152,7 +153,7 @@ def _target(
     if target.most is not None:
         maximum = max(min(maximum, target.most), 1)
     table = f"targets.{bare_key(name)}"
-    yield f"# {one_line(target.note)}; it has {size} now."
+    yield f"# {one_line(target.note)}{'' if target.size is None else f'; it has {size} now'}."
     yield f"[{table}]"
     if target.kind in {"app_service_plan", "cosmos_throughput"}:
         yield f'scaler = "{target.kind}"'

@@ -35,13 +35,20 @@ def check_app(root: Path, settings: Mapping[str, str], *connections: str, way_on
             f"no app is named: {root} has none of {', '.join(_OF_AN_APP)}. Run the command in the app's folder, give it as --root,"
             f" {way_on or 'or set its settings in the environment'}"
         )
+    if text := local_stack_problem(settings, *connections):
+        raise SettingsError(f"{text}{way_on and ', '}{way_on}")
+
+
+def local_stack_problem(settings: Mapping[str, str], *connections: str) -> str:
+    """One sentence if one of these connections is to the local stack and nothing listens there; else ''."""
     for name in connections:
         address = _local_address(settings.get(name, ""))
         if address is not None and not _listens(address):
-            raise SettingsError(
+            return (
                 f"the local stack is not running: {name} names it, and nothing listens on {address[0]}:{address[1]}. Start it"
-                f" with `make start` in a clone of Tidemark{way_on and ', '}{way_on}"
+                " with `make start` in a clone of Tidemark"
             )
+    return ""
 
 
 def _local_address(connection: str) -> tuple[str, int] | None:

@@ -1,4 +1,5 @@
 import json
+import subprocess
 
 import pytest
 from typer.testing import CliRunner
@@ -57,6 +58,11 @@ def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
 
     assert "OrdersBus__fullyQualifiedNamespace=orders-bus.servicebus.windows.net" in shown.output
     assert added.exit_code == 0
+    assert "guess: by its name" not in (text := (tmp_path / "tidemark.toml").read_text())
+    assert "it has 1 now" not in text
+    (command,) = (line for line in shown.output.splitlines() if line.startswith("  echo "))
+    subprocess.run(command, shell=True, check=True)
+    assert run(tmp_path, "lint").exit_code == 0, "the commands that follow come true"
     values = json.loads((tmp_path / "s.json").read_text())["Values"]
     assert values == {"OrdersBus__fullyQualifiedNamespace": "orders-bus.servicebus.windows.net"}
 
