@@ -379,7 +379,7 @@ def test_messages_that_end_together_are_no_arrivals_and_no_debt_without_end():
 
 
 def test_how_much_is_spent_orders_what_is_chosen():
-    simulated = [memory.Candidate(cost=1e6 * 1.1**index, late=4e4 * 0.55**index) for index in range(8)]
+    simulated = [memory.Candidate(cost=1e6 * 1.15**index, late=4e4 * 0.7**index) for index in range(8)]
     chosen = [
         candidates.choose_best(simulated, 1e6, 0.01, 1e9, spend) for spend in ("keep", "balanced", "least")
     ]
