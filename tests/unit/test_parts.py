@@ -47,14 +47,15 @@ def test_the_help_names_types_as_command_lines_do_and_the_version_is_told():
     command_line_ = command_line()
     shown = " ".join(
         CliRunner().invoke(command_line_, [*words, "--help"], env={"COLUMNS": "300"}).output
-        for words in ([], ["consume"], ["send"], ["order", "pause"])
+        for words in ([], ["consume"], ["send"], ["order", "pause"], ["lint"], ["seasons"])
     )
     told = CliRunner().invoke(command_line_, ["--version"])
 
-    assert not re.search(r"--\S+ +<", shown)
+    assert not re.search(r"(--\S+|[a-z]) +<(str|path|int|float|bool)", shown)
     for text in (
         r"--processes +INTEGER \[x>=1\]",
         r"--root +PATH",
+        r"\* history +PATH",
         r"--format +\[lines\|jsonl\]",
         r"--help +Show",
     ):

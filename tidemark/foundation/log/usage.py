@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.sanitize import without_secrets
@@ -34,6 +34,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 class _WithoutSecrets:
     def make_context(self, *args: Any, **options: Any) -> Any:
+        _name_types(self)
         with _usage_errors_without_secrets():
             return super().make_context(*args, **options)  # type: ignore[misc]  # of the command it is mixed into
 
@@ -60,22 +61,26 @@ class CommandGroup(_WithoutSecrets, TyperGroup):
                     self.commands[name] = command  # behind those of the headings before
                     command.rich_help_panel = heading  # type: ignore[attr-defined]  # of each of typer's
 
-    def make_context(self, *args: Any, **options: Any) -> Any:
-        _name_types(self)
-        return super().make_context(*args, **options)
-
 
 _TYPES = {"str": "TEXT", "list[str]": "TEXT", "int": "INTEGER", "int range": "INTEGER"}
 _TYPES |= {"float": "NUMBER", "float range": "NUMBER", "path": "PATH", "bool": ""}
 
 
+def _type_name(name: str) -> str:
+    text = name.strip("<>")
+    is_named = text.startswith("[") or text in _TYPES.values()
+    return text if is_named else _TYPES.get(text, f"[{text}]")
+
+
 def _name_types(command: Any) -> None:
     """Show the types of options as command lines usually do: `--file PATH`, and nothing for a flag. Typer's own are `<path>`, `<bool>`."""
-    for option in command.get_params(typer.Context(command)):  # --help is made here
-        if isinstance(option, TyperOption) and option.metavar is None:
-            name = "bool" if option.is_flag else option.display_type(None)  # type: ignore[arg-type]  # it uses no context
-            text = name.strip("<>")
-            option.metavar = _TYPES.get(text, f"[{text}]")
+    for param in command.get_params(typer.Context(command)):  # --help is made here
+        if isinstance(param, TyperOption) and param.metavar is None:
+            name = "bool" if param.is_flag else param.display_type(None)  # type: ignore[arg-type]  # it uses no context
+            param.metavar = _type_name(name)
+        elif isinstance(param, TyperArgument) and param.metavar is None:  # its metavar would be its name
+            shown = _type_name(param.display_type(None))  # type: ignore[arg-type]  # as above
+            param.display_type = lambda _, shown=shown: shown  # type: ignore[method-assign, misc]
     for inner in getattr(command, "commands", {}).values():
         _name_types(inner)
 
