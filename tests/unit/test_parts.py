@@ -55,7 +55,7 @@ def test_the_help_names_types_as_command_lines_do_and_the_version_is_told():
     for text in (
         r"--processes +INTEGER \[x>=1\]",
         r"--root +PATH",
-        r"\* history +PATH",
+        r"\* +history +PATH",
         r"--format +\[lines\|jsonl\]",
         r"--help +Show",
     ):
