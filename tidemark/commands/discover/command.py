@@ -96,7 +96,13 @@ async def _read(settings: Mapping[str, str], subscription: str) -> Discovery:
 
 def keep(out: Path, made: Written, settings_file: Path | None) -> None:
     """The file, and before it the settings that it names: a file without them would not pass."""
-    if settings_file is not None and made.settings:
+    if settings_file is not None and made.settings and settings_file.name == ".env":
+        there = settings_file.read_text(encoding="utf-8-sig") if settings_file.exists() else ""
+        gap = "\n" if there and not there.endswith("\n") else ""
+        _write(
+            settings_file, there + gap + "".join(f"{name}={value}\n" for name, value in made.settings.items())
+        )
+    elif settings_file is not None and made.settings:
         local_settings(settings_file)  # raises for another form
         there = json.loads(settings_file.read_text(encoding="utf-8-sig")) if settings_file.exists() else {}
         values = {**made.settings, **there.get("Values", {})}

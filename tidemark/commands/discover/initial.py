@@ -42,11 +42,13 @@ def init_command(
     out: Annotated[Path | None, Option(help="File to write, else tidemark.toml.")] = None,
     settings_file: Annotated[
         Path | None,
-        Option("--settings", help="A local.settings.json that gets the app settings that are missing."),
+        Option(
+            "--settings", help="A local.settings.json that gets the app settings that are missing, else .env."
+        ),
     ] = None,
     root: Root = COMMAND_ROOT,
 ) -> None:
-    """Writes a first tidemark.toml for one plan and one queue, in dry-run. What no option says is asked."""
+    """Writes a first tidemark.toml for one plan and one queue, in dry-run, and the settings it needs. What no option says is asked."""
     settings = settings_of(root)
     out = out or root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
     if out.exists():
@@ -64,6 +66,7 @@ def init_command(
         of_plan = "".join(subscriptions_of([target.resource_id]))
         made = written(Discovery(of_plan, (target,), (source,), command="init"), settings)
         made = _with(made, maximum=most, wait=f'"{wait}"', concurrency=concurrency)
+        settings_file = settings_file or out.with_name(".env")
         keep(out, made, settings_file)
     except (ValueError, OSError, SettingsError) as error:
         fail(str(error))
@@ -124,16 +127,17 @@ def _with(made: Written, **values: Any) -> Written:
     return Written(text, made.settings, made.targets)
 
 
-def _show_next(out: Path, made: Written, settings_file: Path | None, root: Path) -> None:
+def _show_next(out: Path, made: Written, settings_file: Path, root: Path) -> None:
     console.print(
         f"{escape(str(out))}: one target, in dry-run: decisions are logged, and nothing is changed",
         soft_wrap=True,
     )
-    at = "" if root == COMMAND_ROOT else f" --root {root}"
+    if made.settings:
+        names = ", ".join(made.settings)
+        console.print(escape(f"{settings_file}: {names} added, which hold no secret"), soft_wrap=True)
+    at = "" if root == COMMAND_ROOT else f" --root {quote(str(root))}"
     console.print("Next:", soft_wrap=True)
-    for name, value in made.settings.items() if settings_file is None else ():
-        console.print(escape(f"  echo {quote(f'{name}={value}')} >> {out.parent / '.env'}"), soft_wrap=True)
-    console.print(escape(f"  tidemark lint {out}"), soft_wrap=True)
+    console.print(escape(f"  tidemark lint {quote(str(out))}"), soft_wrap=True)
     console.print(
         escape(f"  tidemark doctor{at}      # with your own rights, once you have signed in: az login"),
         soft_wrap=True,

@@ -1,5 +1,4 @@
 import json
-import subprocess
 
 import pytest
 from typer.testing import CliRunner
@@ -44,7 +43,9 @@ def test_what_is_written_has_the_answers_and_passes_lint(tmp_path, source, named
 
 
 def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
+    (tmp_path / ".env").write_text("KEPT=1")
     shown = run(tmp_path, "init", *ANSWERS, *BUS)
+    (tmp_path / ".env").rename(tmp_path / "kept")
     added = run(
         tmp_path,
         "init",
@@ -56,12 +57,18 @@ def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
         str(tmp_path / "s.json"),
     )
 
-    assert "OrdersBus__fullyQualifiedNamespace=orders-bus.servicebus.windows.net" in shown.output
+    assert (
+        f"{tmp_path / '.env'}: OrdersBus__fullyQualifiedNamespace added, which hold no secret" in shown.output
+    )
     assert added.exit_code == 0
     assert "guess: by its name" not in (text := (tmp_path / "tidemark.toml").read_text())
     assert "it has 1 now" not in text
-    (command,) = (line for line in shown.output.splitlines() if line.startswith("  echo "))
-    subprocess.run(command, shell=True, check=True)
+    kept = "KEPT=1\nOrdersBus__fullyQualifiedNamespace=orders-bus.servicebus.windows.net\n"
+    assert (tmp_path / "kept").rename(tmp_path / ".env").read_text() == kept, "its last line had no end"
+    commands = shown.output.partition("Next:\n")[2].splitlines()
+    assert [line.split()[:2] for line in commands] == [
+        *(["tidemark", "lint"], ["tidemark", "doctor"], ["azd", "up"])
+    ]
     assert run(tmp_path, "lint").exit_code == 0, "the commands that follow come true"
     values = json.loads((tmp_path / "s.json").read_text())["Values"]
     assert values == {"OrdersBus__fullyQualifiedNamespace": "orders-bus.servicebus.windows.net"}
