@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from typer import Typer
 from typer.main import get_command
 
 from tidemark.__main__ import PANELS, command_line
@@ -42,9 +44,12 @@ def page() -> str:
 
 def _command(path: str, command: Any) -> Iterator[str]:
     yield from (f"### `{path}`", "", _plain(command.help or command.short_help or ""), "")
-    if command.context_settings.get("allow_extra_args"):  # its options are known once its packages are loaded
-        yield from ("Its own help shows what it takes.", "")
-        return
+    if module := getattr(
+        command.callback, "module", ""
+    ):  # its options are known once its packages are loaded
+        single = Typer(add_completion=False)
+        single.command()(importlib.import_module(module).command)
+        command = get_command(single)
     if inner := getattr(command, "commands", {}):
         for name, each in inner.items():
             yield from _command(f"{path} {name}", each)

@@ -52,6 +52,8 @@ def add(
     def run(context: typer.Context) -> None:
         run_command(_command_of(name, module, extra), context.args, name=context.command_path, shown=shown)
 
+    run.module = module  # type: ignore[attr-defined]  # whose options the reference lists
+
 
 def run_command(
     command: Callable[..., Any],

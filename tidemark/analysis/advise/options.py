@@ -82,7 +82,7 @@ class AdviceOptions(QueueOptions):
         str | None, Option(help="But for this share of them.", show_default="as the policy, or 1%")
     ] = None
     price: Annotated[float | None, Option(min=0, help="Of one instance-hour, such as 0.20.")] = None
-    currency: Annotated[str, Option(help="Told behind prices, such as EUR.")] = ""
+    currency: Annotated[str, Option(help="Shown behind prices, such as EUR.")] = ""
 
 
 def _whole_seconds(text: str) -> float:
