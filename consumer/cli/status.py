@@ -21,7 +21,7 @@ from tidemark.foundation.http.deployed_options import Account, App
 from tidemark.foundation.http.which_app import NAME_AN_APP, check_app
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.sanitize import one_line
-from tidemark.foundation.wording import count_text, duration_text, number_text
+from tidemark.foundation.wording import count_text, duration_text, number_text, percent_text
 
 if TYPE_CHECKING:
     from consumer.web import api
@@ -144,7 +144,7 @@ def _show(consumer: ConsumerView) -> None:
     limit = "no common limit"
     if consumer.rate_limit is not None:
         limit = f"limit {number_text(consumer.rate_limit)}{shared_text(consumer.rate_hubs_count)}"
-    share = "?" if consumer.throttled_share is None else f"{consumer.throttled_share:.1%}"
+    share = "?" if consumer.throttled_share is None else percent_text(consumer.throttled_share, 1)
     dropped = f", {consumer.dropped_total} dropped" if consumer.dropped_total else ""
     dropped += f", {consumer.parked_count} parked" if consumer.parked_count else ""
     rates = (
@@ -167,7 +167,7 @@ def _show(consumer: ConsumerView) -> None:
         instances.add_row(
             *(escape(one_line(one.instance)), one.state, duration_text(one.age), _number(one.written_per_s)),
             "none" if one.rate_limit is None else _number(one.rate_limit) + shared_text(one.rate_hubs_count),
-            *(f"{one.throttled_share:.1%}", _number(one.ru_per_record), _number(one.backlog_count)),
+            *(percent_text(one.throttled_share, 1), _number(one.ru_per_record), _number(one.backlog_count)),
         )
     for one in consumer.instances:
         if one.problem:

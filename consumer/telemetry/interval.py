@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from consumer.core.statistics import PipelineStatistics, Totals
+from tidemark.foundation.wording import percent_text
 
 LAGS_SHOWN = 8
 """Partitions that a log line names at most: those with the highest lag."""
@@ -80,7 +81,7 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
         f"backlog {statistics.backlog_count:,} ({_bytes(statistics.backlog_bytes)})",
         f"{interval.written_per_s:,.1f} records/s of {'no limit' if limit is None else f'{limit:,g}'}"
         + shared_text(statistics.rate_hubs_count),
-        f"{interval.request_units_per_s:,.0f} RU/s, {interval.throttled_share:.1%} throttled",
+        f"{interval.request_units_per_s:,.0f} RU/s, {percent_text(interval.throttled_share, 1)} throttled",
         lag_text(statistics),
     ]
     if statistics.parked_count:

@@ -9,7 +9,7 @@ from scaling.decision.orders import follow_text, standing
 from scaling.model import Controls, TargetState
 from scaling.shadow import queue as imagined
 from scaling.shadow.memory import Shadow, Tally, decode, sides
-from tidemark.foundation.wording import duration_text, number_text
+from tidemark.foundation.wording import duration_text, number_text, percent_text
 
 DAY = 86_400.0
 
@@ -145,11 +145,6 @@ def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool)
     if not worth:
         return False, f"{keep}: no difference worth a switch; {lateness}"
     return False, f"{keep}: the other {cost} more; {lateness}"
-
-
-def percent_text(share: float) -> str:
-    """Two digits: a share of late messages is shown where it is small."""
-    return f"{100.0 * share:.2g} %"
 
 
 def _notes(policy: Policy, controls: Controls, queue: QueueSpec | None, shadow: Shadow) -> tuple[str, ...]:

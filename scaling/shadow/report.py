@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from scaling.config.policy import Policy
-from scaling.shadow.comparison import ShadowView, percent_text
+from scaling.shadow.comparison import ShadowView
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
-from tidemark.foundation.wording import duration_text, number_text, time_text
+from tidemark.foundation.wording import duration_text, number_text, percent_text, time_text
 
 
 def those_with_shadows(policies: Mapping[str, Policy], target: str | None) -> dict[str, Policy]:

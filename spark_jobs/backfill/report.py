@@ -13,6 +13,7 @@ from spark_jobs.backfill.budget.progress import Counts, Snapshot
 from spark_jobs.backfill.replay import Unit
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report
+from tidemark.foundation.wording import percent_text
 
 
 class PartitionPlan(Struct, frozen=True):
@@ -52,7 +53,7 @@ class Backfilled(Struct, frozen=True):
         total = self.total
         existed = f" ({total.existed:,} existed and stay as they were)" if total.existed else ""
         settled = f"{total.dead_letters:,} dead letters, {total.skipped:,} settled before"
-        spent = f"{total.request_units:,.0f} RU in {self.history[-1].at:.1f} s, {total.throttled_share:.1%} throttled"
+        spent = f"{total.request_units:,.0f} RU in {self.history[-1].at:.1f} s, {percent_text(total.throttled_share, 1)} throttled"
         lines = [f"{total.written:,} written{existed}, {settled}; {spent}"]
         if self.not_captured:
             lines.append(f"{self.not_captured:,} of the missing events are in no capture file")
@@ -69,7 +70,7 @@ def report_of(done: Backfilled) -> Report:
             "Dead letters": f"{total.dead_letters:,}",
             "Settled before": f"{total.skipped:,}",
             "RU per record": "unknown" if total.per_record is None else f"{total.per_record:.2f}",
-            "Throttled": f"{total.throttled_share:.1%}",
+            "Throttled": percent_text(total.throttled_share, 1),
         }
     )
     report.text("\n\n".join(f"{line}." for line in done.lines))

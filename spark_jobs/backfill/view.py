@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from spark_jobs.backfill.budget.coordinator import Coordinator
 from spark_jobs.backfill.budget.progress import Snapshot
 from spark_jobs.platform.progress import REFRESH, beside, console
+from tidemark.foundation.wording import percent_text
 
 LINE_EVERY = 10.0  # seconds, where there is no terminal
 
@@ -51,4 +52,4 @@ def rates(before: Snapshot, now: Snapshot) -> str:
     spent = now.total - before.total
     written, units = spent.written / seconds, spent.request_units / seconds
     letters = f", {now.total.dead_letters:,} dead letters" if now.total.dead_letters else ""
-    return f"{written:,.0f} records/s, {units:,.0f} RU/s, {spent.throttled_share:.1%} throttled{letters}"
+    return f"{written:,.0f} records/s, {units:,.0f} RU/s, {percent_text(spent.throttled_share, 1)} throttled{letters}"

@@ -7,6 +7,8 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from tidemark.foundation.wording import percent_text
+
 LEAST_DISTANCE = 0.2
 """Share of the events that must have moved from some values of a dimension to others."""
 
@@ -36,7 +38,7 @@ class Change(Struct, frozen=True):
         gone = f"'{self.gone.value}'" if self.gone else "other or no values"
         came = f"'{self.came.value}'" if self.came else "other or no values"
         rate = f", sampled at {self.came.sampling_rate:.0f} %" if self.came else ""
-        return f"{self.dimension} changed from {gone} to {came} for {self.moved:.0%} of the events{rate}"
+        return f"{self.dimension} changed from {gone} to {came} for {percent_text(self.moved, 0)} of the events{rate}"
 
 
 def changes(shares: Iterable[Share]) -> list[Change]:

@@ -18,6 +18,7 @@ from spark_jobs.sampling_report.kql import SCHEMAS, Question, queries
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Kind
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report, number
+from tidemark.foundation.wording import percent_text
 
 ROWS_SHOWN = 62
 """Bins in the page's table: two months of days. All are in the table `bins`."""
@@ -114,7 +115,13 @@ def _changed(findings: Findings) -> list[tuple[object, ...]]:
         return (share.value, share.sampling_rate) if share else (None, None)
 
     return [
-        (str(finding.day), change.dimension, f"{change.moved:.0%}", *side(change.gone), *side(change.came))
+        (
+            str(finding.day),
+            change.dimension,
+            percent_text(change.moved, 0),
+            *side(change.gone),
+            *side(change.came),
+        )
         for place, finding in enumerate(findings.analysis.findings)
         for change in findings.changes.get(place, ())
     ]

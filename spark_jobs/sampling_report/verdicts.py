@@ -13,6 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from spark_jobs.sampling_report.breaks import WINDOW, Break, BreakSettings, Fit, detectable_fall, fit_breaks
+from tidemark.foundation.wording import percent_text
 
 NEAR = 1
 """Days between two breaks that are still one: a roll-out in the afternoon breaks the rate today, the count tomorrow."""
@@ -84,7 +85,9 @@ class Finding(Struct, frozen=True):
             rate=_change("the sampling rate", self.rate),
             count=_change("the corrected count", self.count),
             total=_change("the corrected sum", self.total),
-            seen=f"; a fall by {self.detectable:.0%} or more would have shown" if self.detectable else "",
+            seen=f"; a fall by {percent_text(self.detectable, 0)} or more would have shown"
+            if self.detectable
+            else "",
         )
 
 
@@ -191,4 +194,4 @@ def _change(what: str, change: Break | None) -> str:
     if change is None:
         return what
     verb = "fell" if change.fell else "rose"
-    return f"{what} {verb} to {change.ratio:.0%} of what it was ({change.low:.0%} to {change.high:.0%})"
+    return f"{what} {verb} to {percent_text(change.ratio, 0)} of what it was ({percent_text(change.low, 0)} to {percent_text(change.high, 0)})"

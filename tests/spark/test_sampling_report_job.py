@@ -118,7 +118,7 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
     [finding] = duckdb.sql(f"SELECT day, kind, changed FROM '{files(output, 'findings')[0]}'").fetchall()
     assert finding[:2] == ("2017-05-20", "sampled")
     assert finding[2].startswith(
-        "sdk_version changed from 'dotnet:2.1.0' to 'dotnet:2.3.0' for 100% of the events"
+        "sdk_version changed from 'dotnet:2.1.0' to 'dotnet:2.3.0' for 100 % of the events"
     )
 
     expected = duckdb.sql(f"""

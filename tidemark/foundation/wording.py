@@ -29,6 +29,14 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def percent_text(share: float, decimals: int | None = None) -> str:
+    """`8 %`, `0.41 %`: a share in per cent, with so many decimals; two digits, for small shares, where none are named."""
+    percent = 100.0 * share
+    if decimals is None and abs(percent) < 99.5:
+        return f"{percent:.2g} %"
+    return f"{percent:.{decimals or 0}f} %"
+
+
 def time_text(at: float) -> str:
     """A time in UTC, to the second."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"

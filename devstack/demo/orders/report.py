@@ -27,9 +27,9 @@ from devstack.demo.common.report import (
     write_log,
 )
 from devstack.demo.orders.run import SERVED, DemoRun
-from scaling.shadow.comparison import ShadowView, percent_text
+from scaling.shadow.comparison import ShadowView
 from tidemark.analysis.plots import drawn_value
-from tidemark.foundation.wording import duration_text
+from tidemark.foundation.wording import duration_text, percent_text
 
 DAY_HOURS = 24.0
 MONTH_HOURS = 730.0
@@ -71,7 +71,7 @@ class Compared(Struct, frozen=True):
     def sentence(self) -> str:
         """Which of both costs more, and which lets more messages wait."""
         more = self.live.hours / self.simulated.hours - 1.0
-        hours = f"{abs(more):.0%} {'more' if more > 0 else 'fewer'} instance-hours than {self.simulated.name}"
+        hours = f"{percent_text(abs(more), 0)} {'more' if more > 0 else 'fewer'} instance-hours than {self.simulated.name}"
         wait, live, simulated = duration_text(self.wait), self.live.late, self.simulated.late
         if live is None or simulated is None:
             return (

@@ -20,6 +20,7 @@ from devstack.demo.common.report import (
 from devstack.demo.streaming.proof import Account, Proof, account
 from devstack.demo.streaming.run import StreamingRun, StreamSample, rates_of
 from devstack.stack.supervisor import REQUEST_UNITS
+from tidemark.foundation.wording import percent_text
 
 
 class StreamOutcome(Struct, frozen=True):
@@ -189,8 +190,8 @@ def _rows(result: StreamOutcome) -> list[tuple[str, str]]:
         (
             "throttled",
             (
-                f"{result.refused} operations answered 429: {result.refused_before:.0%} of all at {REQUEST_UNITS} RU/s"
-                f", {result.refused_after:.1%} after the first change"
+                f"{result.refused} operations answered 429: {percent_text(result.refused_before, 0)} of all at {REQUEST_UNITS} RU/s"
+                f", {percent_text(result.refused_after, 1)} after the first change"
             ),
         ),
         ("peak lag", f"{result.peak_lag} records"),

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from devstack.demo.common.view import Row, progress, sparklines
 from devstack.demo.streaming.run import SMOOTHED, Instance, StreamingRun, StreamSample, rates_of
+from tidemark.foundation.wording import percent_text
 
 _STATES = {"running": "green", "killed": "red", "stopped": "dim"}
 
@@ -25,7 +26,7 @@ class StreamingPart:
         now, rates = self.run.samples[-1], rates_of(self.run.samples[-SMOOTHED - 1 :])[-1]
         return (
             f"{now.documents + now.letters} of {self.run.records} settled, {rates.written:.0f} written/s, "
-            f"lag {sum(now.lag)}, {rates.used:.0f} of {now.provisioned} RU/s, {rates.throttled:.0%} throttled, "
+            f"lag {sum(now.lag)}, {rates.used:.0f} of {now.provisioned} RU/s, {percent_text(rates.throttled, 0)} throttled, "
             f"{now.running} consumers, {now.letters} dead letters"
         )
 
@@ -37,7 +38,7 @@ class StreamingPart:
             ("written/s", f"{rates[-1].written:,.0f}", [rate.written for rate in rates], "cyan"),
             ("RU/s provisioned", f"{now.provisioned:,}", [float(s.provisioned) for s in samples], "green"),
             ("RU/s used", f"{rates[-1].used:,.0f}", [rate.used for rate in rates], "green"),
-            ("throttled", f"{rates[-1].throttled:.0%}", [rate.throttled for rate in rates], "red"),
+            ("throttled", percent_text(rates[-1].throttled, 0), [rate.throttled for rate in rates], "red"),
         ]
         settled = f"{now.documents:,} written, {now.letters} dead letters"
         done = progress(now.documents + now.letters, run.records, width, settled)

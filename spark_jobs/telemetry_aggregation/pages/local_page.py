@@ -17,6 +17,7 @@ from pyarrow import dataset
 from spark_jobs.telemetry_aggregation.kernel.buckets import RELATIVE_ERROR
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report, number
+from tidemark.foundation.wording import percent_text
 
 _WORDS = {"1m": "minute", "1h": "hour", "1d": "day"}
 POINTS = 400  # windows per plot: more cannot be distinguished on the page
@@ -67,7 +68,7 @@ def gauge_table(report: Report, rows: Iterable[GaugeRow], *, window: str = "day"
             for row in rows
         ],
         caption=(
-            f"By {window}, the greatest first; at most {10 * SHOWN} rows. Percentiles are within {RELATIVE_ERROR:.0%} of the"
+            f"By {window}, the greatest first; at most {10 * SHOWN} rows. Percentiles are within {percent_text(RELATIVE_ERROR, 0)} of the"
             " exact value."
         ),
     )

@@ -25,7 +25,7 @@ from spark_jobs.telemetry_aggregation.pages.local_page import (
 )
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report, number
-from tidemark.foundation.wording import duration_text
+from tidemark.foundation.wording import duration_text, percent_text
 
 ROWS_SHOWN = 400  # of a table by day: a year of one consumer or target
 MINUTE = timedelta(minutes=1)
@@ -96,7 +96,7 @@ def _facts(days: Mapping[str, Days], currency: str) -> dict[str, str]:
         names = ("attempts", "written", "throttled", "written_units")
         [flows] = collected(days["flows"].table.agg(*(F.sum(name).alias(name) for name in names)))
         facts["Records written"] = number(flows.written)
-        facts["429 share"] = f"{flows.throttled / flows.attempts:.2%}" if flows.attempts else "–"  # noqa: RUF001
+        facts["429 share"] = percent_text(flows.throttled / flows.attempts, 2) if flows.attempts else "–"  # noqa: RUF001
         if flows.written:
             facts["RU per record"] = number(flows.written_units / flows.written)
     if "scaling" in days:

@@ -199,8 +199,8 @@ def test_a_decision_is_found_at_the_true_time_at_which_it_was_made():
 @pytest.mark.parametrize(
     ("live", "simulated", "told"),
     [
-        ((4.0, 0.004), (5.0, 0.11), "20% fewer instance-hours than fixed thresholds, and 0.4 % of the messages"),
-        ((6.0, 0.0), (5.0, 0.2), "20% more instance-hours than fixed thresholds, and 0 % of the messages"),
+        ((4.0, 0.004), (5.0, 0.11), "20 % fewer instance-hours than fixed thresholds, and 0.4 % of the messages"),
+        ((6.0, 0.0), (5.0, 0.2), "20 % more instance-hours than fixed thresholds, and 0 % of the messages"),
         ((4.0, 0.03), (5.0, 0.2), "waited longer than 3 min instead of 20 %, more than the 1 % allowed"),
         ((4.0, 0.0), (5.0, 0.0), "0 % of the messages waited longer than 3 min, as with them"),
         ((4.0, None), (5.0, 0.2), "not known is how many of the messages waited longer than 3 min"),

@@ -40,6 +40,7 @@ from tidemark.analysis.results import finish
 from tidemark.foundation.app_settings import read_beside
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.settings_reader import ConfigError
+from tidemark.foundation.wording import percent_text
 
 console = Console()
 
@@ -152,7 +153,7 @@ def show(found: Analysis) -> None:
     """The recommendations as a table on the terminal."""
     table = Table("target", "recommended", "late", "now", "cost", "now", "held out")
     for line in advice(found):
-        late = (f"{share:.2%}" for share in (line.late_share, line.late_share_running))
+        late = (percent_text(share, 2) for share in (line.late_share, line.late_share_running))
         cost = (f"{amount:,.2f}" for amount in (line.cost, line.cost_running))
         table.add_row(line.target, line.recommended, *late, *cost, in_short(Verdict(line.verdict)))
     console.print(table)

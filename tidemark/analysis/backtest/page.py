@@ -18,6 +18,7 @@ from tidemark.analysis.backtest.candidates.recommend import (
 from tidemark.analysis.backtest.replay.score import Score
 from tidemark.analysis.backtest.work import Comparison
 from tidemark.analysis.report import Report
+from tidemark.foundation.wording import percent_text
 
 BEST = 12
 """Candidates in the table of one target."""
@@ -35,9 +36,9 @@ def report_of(found: Analysis) -> Report:
     report = Report("Backtest", _subtitle(found))
     report.facts(_facts(found))
     report.text(
-        f"Recommended is, on the training part, the cheapest candidate that keeps {rules.late_budget:.1%} of the messages "
+        f"Recommended is, on the training part, the cheapest candidate that keeps {percent_text(rules.late_budget, 1)} of the messages "
         "or fewer waiting longer than the objective; where none does, the one with the fewest late messages. The "
-        f"held-out part, the last {rules.holdout:.0%} of each history, was not looked at for that. It says what the "
+        f"held-out part, the last {percent_text(rules.holdout, 0)} of each history, was not looked at for that. It says what the "
         "recommendation is worth."
     )
     if found.everywhere is not None and found.judged_everywhere is not None:
@@ -126,8 +127,8 @@ def _told(report: Report, choice: Choice, judged: Judged, found: Analysis, *, bl
     report.text(f"Recommended: {name}. {_in_words(judged)}")
     report.facts(
         {
-            "late, held out": f"{new.late_share:.2%}",
-            "late, running": f"{old.late_share:.2%}",
+            "late, held out": percent_text(new.late_share, 2),
+            "late, running": percent_text(old.late_share, 2),
             "cost, held out": f"{new.cost:,.2f}",
             "cost, running": f"{old.cost:,.2f}",
             "changes": f"{new.actions}",

@@ -10,7 +10,7 @@ from tidemark.analysis.plots import BLUE, GREEN, INK, new_figure
 from tidemark.analysis.report import Report
 from tidemark.analysis.seasons.profile import HOURS, Profile, error_text
 from tidemark.analysis.seasons.tables import NOT_WORTH, text_of
-from tidemark.foundation.wording import duration_text
+from tidemark.foundation.wording import duration_text, percent_text
 
 DRAWN = 5
 """Targets with pictures of their own: those whose need differs most by the hour. Chosen: a page to scroll through."""
@@ -59,7 +59,7 @@ def _line(profile: Profile) -> tuple[object, ...]:
         len(profile.held_out),
         error.mean,
         error.flat,
-        f"{error.short:.0%}",
+        percent_text(error.short, 0),
         f"{error.idle:,.0f} h",
         "yes" if profile.worth else "no",
     )

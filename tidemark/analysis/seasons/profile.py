@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tidemark.analysis.advise.question import Question
 from tidemark.analysis.backtest.replay.history import HistoryError
-from tidemark.foundation.wording import count_text
+from tidemark.foundation.wording import count_text, percent_text
 
 QUARTER = 900
 """Seconds of the span whose busiest one makes an hour's need. Chosen: shorter peaks are left to the other rules."""
@@ -277,6 +277,6 @@ def error_text(learned: Profile) -> str:
     last = "the last week" if weeks == 1 else f"the last {weeks} weeks"
     return (
         f"learned from {learned.weeks} weeks; on {last}, held out, the floors were {error.mean:.2g} instances off on average (one "
-        f"floor for all hours: {error.flat:.2g}), too low in {error.short:.0%} of the hours, and {error.idle:.0f} instance-hours a "
+        f"floor for all hours: {error.flat:.2g}), too low in {percent_text(error.short, 0)} of the hours, and {error.idle:.0f} instance-hours a "
         "week too high"
     )

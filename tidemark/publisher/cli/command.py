@@ -20,6 +20,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.wording import percent_text
 from tidemark.publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
 
 console = Console(stderr=True)
@@ -155,7 +156,8 @@ def _print_lines(console: Console, total: int | None, clock: Callable[[], float]
         if clock() - last_printed_at >= SECONDS_BETWEEN_LINES:
             last_printed_at = clock()
             console.print(
-                status + (f" ({bytes_done / total:.0%} of the input)" if total else ""), soft_wrap=True
+                status + (f" ({percent_text(bytes_done / total, 0)} of the input)" if total else ""),
+                soft_wrap=True,
             )
 
     return show

@@ -122,7 +122,7 @@ def test_the_line_has_its_figures_in_their_order():
 
     assert line(between(Totals(), totals, 5.0), picture) == (
         "5,000 successes, 2 failures, 400 retries in 5.0 s; avg 5.80 RU; backlog 60 (60.0 KiB);"
-        " 1,000.0 records/s of 500; 6,000 RU/s, 5.0% throttled; lag 160 (0: 160, 1: ?);"
+        " 1,000.0 records/s of 500; 6,000 RU/s, 5.0 % throttled; lag 160 (0: 160, 1: ?);"
         " oldest begun 12 s ago (429); receiving paused"
     )
 

@@ -16,4 +16,4 @@ def test_without_a_terminal_a_line_is_printed_every_ten_seconds_and_with_quiet_n
     with show_progress(console, "sending", total=None, quiet=True) as show:
         show(200, "nothing of this")
 
-    assert said.getvalue().splitlines() == ["50 sent (25% of the input)", "150 sent (75% of the input)"]
+    assert said.getvalue().splitlines() == ["50 sent (25 % of the input)", "150 sent (75 % of the input)"]

@@ -53,7 +53,7 @@ def test_rates_are_of_the_time_between_two_pictures():
     progress = Progress(every=1.0)
     progress.record("0", "a", Counts(attempts=100, written=100, request_units=500.0), 2.0)
 
-    assert rates(*progress.history) == "50 records/s, 250 RU/s, 0.0% throttled"
+    assert rates(*progress.history) == "50 records/s, 250 RU/s, 0.0 % throttled"
     assert rates(progress.history[0], progress.history[0]) == "starting"
 
 

@@ -44,7 +44,7 @@ def test_the_report_tells_what_was_written_what_existed_and_why_events_became_de
 
     assert done.lines == [
         (
-            "117 written (7 existed and stay as they were), 3 dead letters, 30 settled before; 600 RU in 2.0 s, 10.0%"
+            "117 written (7 existed and stay as they were), 3 dead letters, 30 settled before; 600 RU in 2.0 s, 10.0 %"
             " throttled"
         ),
         "4 of the missing events are in no capture file",

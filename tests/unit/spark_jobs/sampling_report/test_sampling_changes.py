@@ -23,7 +23,7 @@ def test_the_upgrade_of_the_sdk_is_found_and_what_did_not_change_is_not():
         ("sdk_version", 1.0, "dotnet:2.1", "dotnet:2.3")
     ]
     assert found[0].sentence() == (
-        "sdk_version changed from 'dotnet:2.1' to 'dotnet:2.3' for 100% of the events, sampled at 30 %"
+        "sdk_version changed from 'dotnet:2.1' to 'dotnet:2.3' for 100 % of the events, sampled at 30 %"
     )
 
 

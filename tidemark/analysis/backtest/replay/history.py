@@ -9,6 +9,8 @@ from statistics import median, quantiles
 
 from msgspec import Struct, structs
 
+from tidemark.foundation.wording import percent_text
+
 SATURATED_BINS = 20
 """Bins with all instances busy that an estimate of the service rate needs: below, its quartiles say nothing."""
 
@@ -129,7 +131,7 @@ def from_backlog(
     notes = [f"arrivals are recovered from backlogs, at {service_rate:g} messages per second and instance"]
     if idle:
         notes.append(
-            f"in {idle} of {bins} bins nothing waited; there {idle_utilization:.0%} of the capacity is assumed as load"
+            f"in {idle} of {bins} bins nothing waited; there {percent_text(idle_utilization, 0)} of the capacity is assumed as load"
         )
     return structs.replace(history, notes=tuple(notes))
 
