@@ -26,6 +26,7 @@ from rich.table import Table
 from devstack.cosmos.server import DEFAULT_KEY
 from devstack.demo.spark import large_data as data
 from devstack.demo.spark.child import JobCall, read_results
+from devstack.demo.spark.jobs import PROGRAM
 from devstack.processes.azurite import Azurite
 from devstack.processes.child import ChildProcess
 from devstack.servers.certificates import ensure_certificate
@@ -210,6 +211,12 @@ def _show(console: Console, done: list[Ran], folder: Path) -> None:
             console.print(
                 f"page: {page}", markup=False, highlight=False, soft_wrap=True
             )  # whole, to be opened
+    runs = escape(f"{PROGRAM} runs {folder / 'reconciliation-after'}")
+    console.print(
+        "The demo's database and storage have ended, so reconciliations and backfills need your own. This works now:"
+        f"\n  {runs}",
+        soft_wrap=True,
+    )
     if all(ran.as_told for ran in done):
         console.print("[green]passed:[/] what was lost was found, written, and is lost no more")
     else:
