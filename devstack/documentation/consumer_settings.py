@@ -1,4 +1,4 @@
-"""Two columns of the table of the consumer's settings in docs/settings.md: what is accepted, and the default.
+"""Two columns of the tables of settings in docs/settings.md: what is accepted, and the default.
 
 People write the names and what a setting means. The two columns come from the code that reads the settings, where it knows more than
 that a text is accepted, or has a default of its own.
@@ -9,13 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from consumer.config import SettingsReader, config_of
 from devstack.documentation.schema_tables import default_text
+from scaling.calls import budgets
+from scaling.config.policy_file import DEFAULT_RETENTION, DEFAULT_SCHEDULE
+from scaling.scalers.arm import clients as arm
+from scaling.service import metrics
+from tidemark.foundation.app_settings import POLICY_FILE
+from tidemark.foundation.azure import connections
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.http import callers
+from tidemark.foundation.settings_reader import SDK_LEVEL, SDK_LOG_LEVEL, read_log_level
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+APP_HEAD = "| app setting | accepted | default | meaning |\n|---|---|---|---|\n"
 HEAD = "| setting | accepted | default | meaning |\n|---|---|---|---|\n"
 
 _T = TypeVar("_T")
@@ -49,14 +60,47 @@ class _Recorder(SettingsReader):
         return value
 
 
+def _accepted_by(read: Callable[[dict[str, str]], object], name: str) -> str:
+    """What is accepted for a setting, in the words with which its reader refuses another value."""
+    try:
+        read({name: "?"})
+    except (SettingsError, ValueError) as error:
+        return str(error).partition("; accepted")[2].removeprefix(" is").removeprefix(":").strip()
+    raise AssertionError(f"{name}: '?' is accepted")
+
+
+def app_columns() -> dict[str, tuple[str, str]]:
+    """What is accepted for each of the app's own settings, and its default."""
+    schedule = ("NCRONTAB", f"`{DEFAULT_SCHEDULE}`")
+    texts = {
+        arm.ENDPOINT: (_accepted_by(arm.endpoint, arm.ENDPOINT), f"`{arm.PUBLIC_CLOUD}`"),
+        budgets.BUDGETS: (_accepted_by(budgets.budgets_of, budgets.BUDGETS), ""),
+        budgets.SHARE: (_accepted_by(budgets.budgets_of, budgets.SHARE), ""),
+        metrics.EXPORTER: (
+            _accepted_by(partial(metrics.metrics_of, clock=float), metrics.EXPORTER),
+            "`none`",
+        ),
+        SDK_LEVEL: (_accepted_by(read_log_level, SDK_LEVEL), f"`{SDK_LOG_LEVEL}`"),
+    }
+    return texts | {
+        "COLLECT_SCHEDULE": schedule,
+        "VERIFY_SCHEDULE": schedule,
+        "SCALING_LOG_RETENTION": ("duration", default_text(DEFAULT_RETENTION, seconds=True)),
+        "TIDEMARK_CONFIG": ("path", f"`{POLICY_FILE}`"),
+        callers.SIGN_IN: ("true or false", default_text(value=False)),
+        connections.CA_BUNDLE: ("path", ""),
+    }
+
+
 def with_columns(page: str) -> str:
     """The page with both columns as the code has them."""
     recorder = _Recorder()
     config_of(recorder)
-    before, head, rest = page.partition(HEAD)
-    table, gap, after = rest.partition("\n\n")
-    lines = [_row(line, recorder.found) for line in table.splitlines()]
-    return before + head + "\n".join(lines) + gap + after
+    for title, found in ((APP_HEAD, app_columns()), (HEAD, recorder.found)):
+        before, head, rest = page.partition(title)
+        table, gap, after = rest.partition("\n\n")
+        page = before + head + "\n".join(_row(line, found) for line in table.splitlines()) + gap + after
+    return page
 
 
 def _row(line: str, found: dict[str, tuple[str, str]]) -> str:

@@ -29,7 +29,7 @@ from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.documents import TableCallCounts
 from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
-from tidemark.foundation.app_settings import ROOT, STORAGE, read_beside
+from tidemark.foundation.app_settings import ROOT, STORAGE, policy_file, read_beside
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.process import quiet_sdks
@@ -52,7 +52,7 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
     Raises ConfigError with every problem found.
     """
     hide_settings(settings)
-    path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    path = policy_file(root, settings)
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -79,7 +79,7 @@ def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Pa
     may look at a target may ask.
     """
     hide_settings(settings)
-    path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    path = policy_file(root, settings)
     try:
         shadow = toml.parsed(text)
     except ValueError as error:

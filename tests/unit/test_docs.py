@@ -35,6 +35,7 @@ from scaling.window import Window
 from tests.support.scaling.steady_views import view
 from tidemark.__main__ import command_line
 from tidemark.analysis.simulation.driving import evaluate
+from tidemark.foundation import settings_reader
 from tidemark.foundation.azure import connections
 from tidemark.foundation.http import callers, outward
 from tidemark.foundation.wording import duration_text
@@ -177,7 +178,7 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     listed = set(re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in table)))
     read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
     read |= {callers.SIGN_IN, outward.TRUSTED, log_query.ENDPOINT, metrics_reader.ENDPOINT, metrics.EXPORTER}
-    read |= {budgets.BUDGETS, budgets.SHARE}
+    read |= {budgets.BUDGETS, budgets.SHARE, settings_reader.SDK_LEVEL}
     for source in (
         *(file for part in ("tidemark/foundation", "scaling") for file in (ROOT / part).rglob("*.py")),
         ROOT / "function_app.py",

@@ -128,6 +128,15 @@ def _is_deployed(named: Mapping[str, str]) -> bool:
     return any(storage) and not any(mark in value for value in storage for mark in _EMULATORS)
 
 
+POLICY_FILE = "tidemark.toml"
+"""The policy file in the app's root, unless TIDEMARK_CONFIG names another."""
+
+
+def policy_file(root: Path, settings: Mapping[str, str]) -> Path:
+    """The policy file of an app."""
+    return root / settings.get("TIDEMARK_CONFIG", POLICY_FILE)
+
+
 STORAGE = "AzureWebJobsStorage"
 """Prefix of the settings of the host's storage account, which has the queues, the state and the log."""
 

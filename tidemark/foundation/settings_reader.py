@@ -53,18 +53,17 @@ def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return tables
 
 
+SDK_LEVEL = "TIDEMARK_SDK_LOG_LEVEL"
 SDK_LOG_LEVEL = "WARNING"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 def read_log_level(settings: Mapping[str, str]) -> str:
     """The lowest level at which the Azure SDKs log: TIDEMARK_SDK_LOG_LEVEL. Raises ValueError."""
-    text = settings.get("TIDEMARK_SDK_LOG_LEVEL", "").strip()
+    text = settings.get(SDK_LEVEL, "").strip()
     level = text.upper() or SDK_LOG_LEVEL
     if level not in LOG_LEVELS:
-        raise ValueError(
-            f"TIDEMARK_SDK_LOG_LEVEL is '{shorten(text, 60)}'; accepted: {', '.join(LOG_LEVELS)}"
-        )
+        raise ValueError(f"{SDK_LEVEL} is '{shorten(text, 60)}'; accepted: {', '.join(LOG_LEVELS)}")
     return level
 
 

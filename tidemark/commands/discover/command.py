@@ -20,7 +20,13 @@ from tidemark.commands.access.where import Root, fail
 from tidemark.commands.discover.found import Discovery
 from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import Written, written
-from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings, local_settings, subscriptions_of
+from tidemark.foundation.app_settings import (
+    COMMAND_ROOT,
+    load_settings,
+    local_settings,
+    policy_file,
+    subscriptions_of,
+)
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -60,7 +66,7 @@ def discover_command(
     chosen = subscription or (subscriptions.pop() if len(subscriptions) == 1 else "")
     if subscriptions_of([f"/subscriptions/{chosen}"]) != {chosen.lower()}:
         raise typer.BadParameter(f"found '{chosen}'; a GUID is accepted", param_hint="--subscription")
-    linted = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    linted = policy_file(root, settings)
     out = out or linted
     if out.exists():
         fail(f"{out} is there already; move it away, or name another file with --out")

@@ -17,7 +17,7 @@ from tidemark.commands.access.where import Root, fail, settings_of
 from tidemark.commands.discover.command import console, keep
 from tidemark.commands.discover.found import Discovery, FoundSource, FoundTarget
 from tidemark.commands.discover.writing import Written, written
-from tidemark.foundation.app_settings import COMMAND_ROOT, subscriptions_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, policy_file, subscriptions_of
 from tidemark.foundation.durations import positive_duration
 from tidemark.foundation.errors import SettingsError
 
@@ -50,7 +50,7 @@ def init_command(
 ) -> None:
     """Writes a first tidemark.toml for one plan and one queue, in dry-run, and the settings it needs. What no option says is asked."""
     settings = settings_of(root)
-    out = out or root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    out = out or policy_file(root, settings)
     if out.exists():
         fail(f"{out} is there already; move it away, or name another file with --out")
     try:

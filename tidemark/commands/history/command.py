@@ -21,7 +21,7 @@ from tidemark.commands.history.choosing import Options, chosen
 from tidemark.commands.history.journal import place_of
 from tidemark.commands.history.model import KEPT_DAYS, MINUTE, SETTLING, PullError, PullPlan
 from tidemark.commands.history.pull import Puller, Result
-from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings, policy_file
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -108,7 +108,7 @@ def pull_command(
 
 def policies_of(settings: Mapping[str, str], root: Path) -> dict[str, PolicySpec]:
     """The targets' policies; none where there is no configuration. Raises ConfigError for one with problems."""
-    if not (root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")).exists():
+    if not policy_file(root, settings).exists():
         return {}
     return {name: policy.spec for name, policy in read_config(settings, root=root).policies.items()}
 

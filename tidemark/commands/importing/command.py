@@ -18,7 +18,7 @@ from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported, Written, written
 from tidemark.commands.importing.documents import MOST_BYTES, objects_of
 from tidemark.commands.importing.keda.scaled_object import is_scaled_object, read_scaled_object
-from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.app_settings import COMMAND_ROOT, policy_file
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.wording import count_text
@@ -45,7 +45,7 @@ def import_command(
     root: Root = COMMAND_ROOT,
 ) -> None:
     """Writes a tidemark.toml for what Azure Monitor autoscale or KEDA does, and says what cannot be carried over."""
-    linted = root / settings_of(root).get("TIDEMARK_CONFIG", "tidemark.toml")
+    linted = policy_file(root, settings_of(root))
     out = out or linted
     if out.exists():
         fail(f"{out} is there already; move it away, or name another file with --out")
