@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Column
 
 from consumer.cli import support
 from consumer.cli.replay import replay
@@ -34,6 +34,7 @@ from consumer.model import DeadLetter
 from consumer.ports import DeadLetterStore
 from consumer.stores.dead_letter_document import to_document
 from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.log import terminal
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import count_text, time_text
 
@@ -70,8 +71,11 @@ def list_(
         return
     widest = max((len(dead_letter.id) for dead_letter in dead_letters), default=0)
     due = ("due",) if parked else ()
-    table = Table(Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", *due, "bytes")
-    delays = support.open_parts(root, hub, dry_run=True).config.parking.seconds if parked else ()
+    table = terminal.table(
+        Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", *due, "bytes"
+    )
+    parts = support.open_parts(root, hub, dry_run=True)
+    delays = parts.config.parking.seconds
     for dead_letter in dead_letters:
         why, failed_at = dead_letter.rejection, time_text(dead_letter.failed_at)
         cells = [dead_letter.id, why.reason, why.detail, str(dead_letter.attempts), failed_at]
@@ -81,6 +85,7 @@ def list_(
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
     what = count_text(counts.total(), named(parked=parked))
     console.print(f"{what}{': ' if reasons else ''}{plain(reasons)}", soft_wrap=True)
+    support.show_connections(root, parts)
 
 
 def _due(parked: DeadLetter, delays: Sequence[float], now: float) -> str:

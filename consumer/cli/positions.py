@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 from rich.markup import escape
-from rich.table import Table
 
 from consumer.cli.support import console, number, plain
 from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
+from tidemark.foundation.log import terminal
 from tidemark.foundation.wording import count_text, duration_text
 
 
@@ -65,7 +65,7 @@ def row_of(partition: str, stored: Checkpoint | str | None, state: PartitionStat
 
 
 def print_rows(rows: Sequence[Row], now: float) -> None:
-    table = Table("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
+    table = terminal.table("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
     for row in rows:
         checkpoint = row.checkpoint
         if checkpoint is None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from consumer.cli.support import Json, Root, console, fail, run
 from consumer.telemetry.interval import shared_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.http.callers import NOBODY, named
 from tidemark.foundation.http.deployed_options import Account, App
-from tidemark.foundation.http.which_app import NAME_AN_APP, check_app
-from tidemark.foundation.log.terminal import print_json
+from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, connection_text
+from tidemark.foundation.log.terminal import print_json, table
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import count_text, duration_text, number_text, percent_text
 
@@ -97,6 +96,9 @@ def status(
         console.print(f"{which} has reported within the last day to {whose}")
     for consumer in shown:
         _show(consumer)
+    if app is None:
+        settings = load_settings(root, account=account)
+        console.print(escape(connection_text(settings, STORAGE, "storage")), style="dim", soft_wrap=True)
 
 
 def rate(
@@ -162,7 +164,7 @@ def _show(consumer: ConsumerView) -> None:
         each = f"{order.rate:g} {unit} for each instance" if order.rate is not None else ""
         kind = each or f"{order.fleet_rate:g} {unit} for all together"
         console.print(f"  ordered: {kind}, by {escape(one_line(order.by))}", soft_wrap=True)
-    instances = Table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
+    instances = table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
     for one in consumer.instances:
         instances.add_row(
             *(escape(one_line(one.instance)), one.state, duration_text(one.age), _number(one.written_per_s)),
@@ -173,12 +175,16 @@ def _show(consumer: ConsumerView) -> None:
         if one.problem:
             name = escape(one_line(one.instance))
             console.print(f"  [red]{name} failed:[/] {escape(one_line(one.problem))}", soft_wrap=True)
-    partitions = Table("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
-    for part in consumer.partitions:
-        partitions.add_row(*_cells(part))
     console.print(instances)
     if consumer.partitions:
-        console.print(partitions)
+        _show_partitions(consumer.partitions)
+
+
+def _show_partitions(partitions: Iterable[PartitionView]) -> None:
+    shown = table("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
+    for part in partitions:
+        shown.add_row(*_cells(part))
+    console.print(shown)
 
 
 def _cells(part: PartitionView) -> list[str]:

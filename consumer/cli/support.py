@@ -15,7 +15,7 @@ from rich.markup import escape
 from consumer.definition.loading import find_hub, load_definition
 from tidemark.foundation.app_settings import STORAGE, load_settings
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.http.which_app import check_app
+from tidemark.foundation.http.which_app import check_app, connection_text
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 
@@ -63,6 +63,14 @@ def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool
     if parts.config.dry_run and not dry_run:
         console.print("COSMOS_WRITE is false, so this is a dry run")
     return parts, dry_run or parts.config.dry_run
+
+
+def show_connections(root: Path, parts: Parts) -> None:
+    """Prints where the hub and the positions are, and by which settings."""
+    config, settings = parts.config, load_settings(root)
+    hub = connection_text(settings, config.hub_connection, f"hub {config.hub}")
+    storage = connection_text(settings, config.storage_connection, "storage")
+    console.print(plain(f"{hub}\n{storage}"), style="dim", soft_wrap=True)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

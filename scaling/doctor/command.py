@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +16,12 @@ from rich.markup import escape
 
 from scaling.doctor.checks import Case
 from scaling.doctor.examination import examine, examine_deployed
-from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings, own_settings
+from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings, own_settings
 from tidemark.foundation.checkup import Checkup, Verdict, worst_first
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.deployed_app import AppError, app_named
 from tidemark.foundation.http.deployed_options import App
+from tidemark.foundation.http.which_app import connection_text
 from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import sanitize_line
 
@@ -55,6 +57,8 @@ def doctor_command(
         print_json(checkup.document())
     else:
         _show(checkup, _BY_THE_APP if app_ else _BY_YOU)
+        if app_ is None:
+            _show_connections(load_settings(root))
     status = 0 if checkup.is_healthy else 1
     if checkup.left:  # threads that nobody can stop, which Python would wait for
         sys.stdout.flush()
@@ -72,6 +76,13 @@ async def _checkup(root: Path, address: str | None, targets: tuple[str, ...]) ->
 
 _BY_YOU = "Tried with your own rights. The app tries with its own: tidemark doctor --app https://..., docs/doctor.md."
 _BY_THE_APP = "Tried by the app with its own rights; whom it lets in, from here."
+
+
+def _show_connections(settings: Mapping[str, str]) -> None:
+    """Where the app's storage and the consumer's hub are, and by which settings."""
+    wanted = {STORAGE: "storage"} | ({"EventHubConnection": "hub"} if "EVENTHUB_NAME" in settings else {})
+    for prefix, what in wanted.items():
+        console.print(escape(connection_text(settings, prefix, what)), style="dim", soft_wrap=True)
 
 
 def _show(checkup: Checkup, footer: str) -> None:

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Annotated
 
 import msgspec
-from rich.table import Table
 from typer import Argument, Option
 
 from spark_jobs.sources.files.input_files import mounted
 from spark_jobs.tables.runs import Run
 from tidemark.analysis.errors import InputError, JobError
+from tidemark.foundation.log import terminal
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.version import install_hint
 
@@ -45,7 +45,9 @@ def command(
         for run in runs:
             print(msgspec.json.encode({name: getattr(run, name) for name in _SHOWN}).decode())
         return
-    table = Table("run", "finished (UTC)", "check", "counts", "inputs", "settings", title=runs[0].job)
+    table = terminal.table(
+        "run", "finished (UTC)", "check", "counts", "inputs", "settings", title=runs[0].job
+    )
     for run in runs:
         check = "; ".join(run.failures) or "passed"
         counts = "\n".join(f"{name} {count:,.10g}" for name, count in run.counts.items())

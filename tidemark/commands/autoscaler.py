@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from scaling.analysis.calls import short_budgets
 from scaling.analysis.lint import lint
@@ -38,11 +37,12 @@ from tidemark.commands.history.command import app as history_app
 from tidemark.commands.importing.command import app as import_app
 from tidemark.commands.orders import By, notify, orders
 from tidemark.commands.schema import schema
-from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, policy_file
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError, StoreUnavailableError
 from tidemark.foundation.http.deployed_options import Account, App
-from tidemark.foundation.log.terminal import Console, print_json
+from tidemark.foundation.http.which_app import connection_text
+from tidemark.foundation.log.terminal import Console, print_json, table
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.version import install_hint
@@ -91,15 +91,15 @@ def status(
     if json_:
         print_json(seen)
         return
-    table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
+    shown = table("target", "now", "wanted", "bounds", "reason")
     for view in views:
         bounds = f"{view.minimum}..{view.maximum} {view.unit}"
-        cells = (view.target, view.current, view.desired, bounds, *_reason_and_metrics(view))
-        table.add_row(*map(as_text, cells))
-    console.print(table)
+        shown.add_row(*map(as_text, (view.target, view.current, view.desired, bounds, _reason(view))))
+    console.print(shown)
     for view in views:
         line = view.line or f"{view.target}: no report yet; the collector runs on COLLECT_SCHEDULE"
         console.print(escape(one_line(line)), soft_wrap=True)
+        _show_metrics(view, line)
         if (budget := view.budget) is not None:
             console.print(f"  budget: {escape(one_line(budget.text))}", soft_wrap=True)
             if budget.warning is not None:
@@ -107,17 +107,31 @@ def status(
         for text in orders_text(view):
             console.print(f"  [magenta]{escape(one_line(text))}[/]", soft_wrap=True)
     _show_poison(seen.poison)
+    if app_ is None:
+        console.print(escape(connection_text(settings_of(root, account), STORAGE, "storage")), soft_wrap=True)
 
 
-def _reason_and_metrics(view: TargetView) -> tuple[str | None, str]:
+def _reason(view: TargetView) -> str | None:
     """After a start windows fill: that is shown as collecting, not as something wrong."""
-    lines = []
+    fills = view.reason == Reason.INCOMPLETE_WINDOW and any(metric.filling for metric in view.metrics)
+    return "collecting" if fills else view.reason
+
+
+def _show_metrics(view: TargetView, line: str) -> None:
+    """The newest values, and why a read failed where the line of the decision is about something else."""
+    values = []
     for metric in view.metrics:
         text = duration_text if metric.unit == SECONDS else number_text
         quality = f"collecting, {metric.filling}" if metric.filling else metric.quality
-        lines.append(f"{metric.name} {'?' if metric.latest is None else text(metric.latest)} ({quality})")
-    fills = view.reason == Reason.INCOMPLETE_WINDOW and any(metric.filling for metric in view.metrics)
-    return "collecting" if fills else view.reason, "\n".join(lines)
+        values.append(f"{metric.name} {'?' if metric.latest is None else text(metric.latest)} ({quality})")
+    if values:
+        console.print(f"  {escape(one_line(', '.join(values)))}", soft_wrap=True)
+    failures = {metric.name: metric.failure for metric in view.metrics if metric.quality != "ok"}
+    for name, failure in {**failures, "capacity": view.capacity_error}.items():
+        if failure and failure not in line:
+            console.print(
+                f"  [yellow]{escape(one_line(f'{name} was not read: {failure}'))}[/]", soft_wrap=True
+            )
 
 
 def _show_poison(poison: PoisonView) -> None:
@@ -256,7 +270,7 @@ def lint_command(
             colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
             console.print(f"[{colour}]{finding.severity}[/] {escape(finding.text)}", soft_wrap=True)
         targets = count_text(len(config.policies), "target")
-        file = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+        file = policy_file(root, settings)
         console.print(
             escape(f"{file}: {targets} checked, {count_text(len(findings), 'finding')}"), soft_wrap=True
         )

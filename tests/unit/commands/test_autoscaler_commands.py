@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from scaling.config.policy import Budget, ShadowSpec
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import Controls, Direction, Override, Pause, Spent
+from scaling.model import Controls, Direction, ExternalChange, MetricFailure, Override, Pause, Spent
+from scaling.window import Window
 from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues
 from tests.support.scaling.runner import NOW, World, at, changed, policy
 from tests.support.scaling.shadow import fixed
@@ -141,6 +142,26 @@ def test_status_shows_orders_and_poison(tmp_path, running):
     assert any(line.startswith("1 poison message: the host gave up on them") for line in lines)
     assert any(line.startswith("metrics-poison of 2027-01-15 08:00:00Z: rubbish ") for line in lines)
     assert "\x1b" not in result.output
+
+
+def test_status_at_80_columns_cuts_nothing_and_says_why_a_read_failed_while_another_controller_holds(
+    tmp_path, running, monkeypatch
+):
+    monkeypatch.setattr("tidemark.commands.autoscaler.console", Console(width=80))
+    failure = MetricFailure("backlog", NOW, "access refused: the role Service Bus Counter is missing")
+
+    async def save():
+        loaded = await running.states.load("plan")
+        state = at(5, external_change=ExternalChange(7, 5, NOW - 60))
+        await running.states.save(loaded, state, {"backlog": Window(failure=failure)})
+
+    asyncio.run(save())
+    shown = run(tmp_path, "status").output
+
+    assert f"backlog was not read: {failure.message}" in shown
+    assert "backlog ? (collect_failed)" in shown
+    assert "…" not in shown
+    assert "storage: the local stack (AzureWebJobsStorage)" in shown
 
 
 def test_status_shows_the_budget_and_its_warning(tmp_path, running):

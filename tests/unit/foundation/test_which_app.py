@@ -8,7 +8,8 @@ from typer import Exit
 
 from consumer.cli.consume import consume
 from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.http.which_app import check_app
+from tidemark.foundation.http.which_app import check_app, connection_text
+from tidemark.foundation.log import terminal
 
 STORAGE, HUB = "AzureWebJobsStorage", "EventHubConnection"
 
@@ -64,3 +65,38 @@ def test_a_consumer_that_waits_for_the_local_stack_says_so(tmp_path, monkeypatch
     assert ended.value.exit_code == 0
     assert "the local stack is not running" in caplog.text
     assert "make start" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({STORAGE: "UseDevelopmentStorage=true"}, f"the local stack ({STORAGE})"),
+        ({STORAGE: "DefaultEndpointsProtocol=https;AccountName=acme;AccountKey=c2VjcmV0"}, f"acme ({STORAGE})"),
+        ({f"{STORAGE}__accountName": "acme"}, f"acme ({STORAGE}__accountName)"),
+        ({f"{STORAGE}__clientId": "id", f"{STORAGE}:tableServiceUri": "https://acme.table.test/?sig=c2VjcmV0"}, f"acme.table.test ({STORAGE}:tableServiceUri)"),
+        ({STORAGE: "Endpoint=sb://me:c2VjcmV0@acme.test/;SharedAccessKey=c2VjcmV0"}, f"acme.test ({STORAGE})"),
+        ({STORAGE: "c2VjcmV0"}, f"a connection string ({STORAGE})"),
+        ({STORAGE: "AccountName=[;AccountKey=c2VjcmV0"}, f"a connection string ({STORAGE})"),
+        ({STORAGE: " ", "Other": "AccountName=acme"}, f"{STORAGE} is not set"),
+    ],
+)  # fmt: skip
+def test_where_a_connection_leads_is_shown_beside_its_setting_and_never_a_secret(settings, shown):
+    assert connection_text(settings, STORAGE, "storage") == f"storage: {shown}"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_table_on_a_narrow_terminal_cuts_nothing(width, capsys):
+    cells = ("plan-of-orders-in-western-europe", "collect_failed", "external_change", "1..10 instances")
+    shown = terminal.table("target", "reason", "was", "bounds")
+    shown.add_row(*cells)
+
+    terminal.Console(width=width).print(shown)
+
+    printed = capsys.readouterr().out
+    columns = zip(
+        *(line.split("│")[1:-1] for line in printed.splitlines() if line.startswith("│")), strict=True
+    )
+    assert ["".join("".join(column).split()) for column in columns] == [
+        "".join(cell.split()) for cell in cells
+    ]
+    assert "…" not in printed

@@ -8,8 +8,10 @@ import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import sanitize_line, shorten
 
 _STORAGE_PORT = 10002
 """Azurite's for tables. It serves them, queues and blobs in one process, so that one port tells of all."""
@@ -49,6 +51,39 @@ def local_stack_problem(settings: Mapping[str, str], *connections: str) -> str:
                 " with `make start` in a clone of Tidemark"
             )
     return ""
+
+
+_ADDRESS_KEY = re.compile(
+    r"(?:^|;)\s*(?:AccountName|(?:Account|Table)?Endpoint)\s*=\s*([^;]+)", re.IGNORECASE
+)
+
+
+def connection_text(settings: Mapping[str, str], prefix: str, what: str) -> str:
+    """`storage: acme (AzureWebJobsStorage__accountName)`: where a connection leads, and which setting says so. Of an address only the
+    host is shown, and of a connection string only its account or endpoint.
+    """
+    for name, value in settings.items():
+        family, _, part = name.replace(":", "__").partition("__")
+        if family.casefold() != prefix.casefold() or not value.strip():
+            continue
+        if part.casefold() in _LEADING or not part:
+            return f"{what}: {_leads_to(value.strip(), is_string=not part)} ({sanitize_line(name)})"
+    return f"{what}: {prefix} is not set"
+
+
+_LEADING = ("accountname", "fullyqualifiednamespace", "tableserviceuri", "accountendpoint")
+
+
+def _leads_to(value: str, *, is_string: bool) -> str:
+    if "usedevelopmentstorage=true" in value.replace(" ", "").casefold():
+        return "the local stack"
+    found = _ADDRESS_KEY.search(value) if is_string else None
+    text = found[1] if found else "" if is_string else value
+    try:
+        host = urlsplit(text if "://" in text else f"x://{text}").hostname
+    except ValueError:
+        host = None
+    return shorten(host, 100) if host else "a connection string"
 
 
 def _local_address(connection: str) -> tuple[str, int] | None:

@@ -73,7 +73,12 @@ class FakeReceiver:
 class FakeParts:
     def __init__(self):
         self.config = SimpleNamespace(
-            hub="orders", consumer_group="readers", dry_run=False, parking=ParkingRules()
+            hub="orders",
+            hub_connection="EventHubConnection",
+            storage_connection="AzureWebJobsStorage",
+            consumer_group="readers",
+            dry_run=False,
+            parking=ParkingRules(),
         )
         self.positions, self.dead, self.hub = MemoryCheckpointStore(), MemoryDeadLetterStore(), FakeReceiver()
         self.later = MemoryDeadLetterStore()

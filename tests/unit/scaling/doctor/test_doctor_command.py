@@ -48,6 +48,8 @@ def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
         "         -> assign the role",
         "3 checks: 1 ok, 1 warning, 1 failed",
         "Tried with your own rights. The app tries with its own: tidemark doctor --app https://..., docs/doctor.md.",
+        "storage: the local stack (AzureWebJobsStorage)",
+        "hub: localhost (EventHubConnection)",
     ]
 
 

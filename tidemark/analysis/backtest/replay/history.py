@@ -131,7 +131,7 @@ def from_backlog(
     notes = [f"arrivals are recovered from backlogs, at {service_rate:g} messages per second and instance"]
     if idle:
         notes.append(
-            f"in {idle} of {bins} bins nothing waited; there {percent_text(idle_utilization, 0)} of the capacity is assumed as load"
+            f"in {idle} of {bins} bins nothing waited; there {percent_text(idle_utilization or 0.0, 0)} of the capacity is assumed as load"
         )
     return structs.replace(history, notes=tuple(notes))
 
