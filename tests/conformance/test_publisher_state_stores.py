@@ -22,6 +22,7 @@ from tidemark.publisher.errors import (
     ProducerDisconnectedError,
 )
 from tidemark.publisher.event_hubs.ports.state_store import StateConflictError, name_of
+from tidemark.publisher.event_hubs.states import file as file_store
 from tidemark.publisher.event_hubs.states import state_file
 from tidemark.publisher.event_hubs.states.blob import BlobStateStore
 from tidemark.publisher.event_hubs.states.file import FileStateStore
@@ -587,8 +588,12 @@ async def test_a_state_is_on_the_disk_before_a_save_returns_first_the_file_then_
     assert happened == [("fsync", "state.json.new"), ("rename", "state.json.new"), ("fsync", tmp_path.name)]
 
 
-async def test_partitions_that_save_at_the_same_time_share_one_sync(tmp_path, monkeypatch):
+@pytest.mark.parametrize("turns_apart", [0, 1])
+async def test_partitions_that_save_at_the_same_time_or_turn_by_turn_share_one_sync(
+    tmp_path, monkeypatch, turns_apart
+):
     synced = []
+    monkeypatch.setattr(file_store, "_GATHERING", 60.0)  # however busy the machine is
     monkeypatch.setattr(os, "fdatasync", synced.append)
     store = FileStateStore(tmp_path / "state.json")
     keys = [msgspec.structs.replace(KEY, partition_id=str(number)) for number in range(8)]
@@ -596,14 +601,32 @@ async def test_partitions_that_save_at_the_same_time_share_one_sync(tmp_path, mo
     synced.clear()
 
     later = msgspec.structs.replace(RECORD, revision=5)
-    await asyncio.gather(
-        *(store.save(key, later, token, deadline=soon()) for key, token in zip(keys, tokens, strict=True))
-    )
+
+    async def save(number):
+        for _ in range(number * turns_apart):
+            await asyncio.sleep(0)
+        await store.save(keys[number], later, tokens[number], deadline=soon())
+
+    await asyncio.gather(*map(save, range(len(keys))))
 
     assert len(synced) == 1
     assert [
         (await FileStateStore(tmp_path / "state.json").load(key, deadline=soon()))[0] for key in keys
     ] == [later] * 8
+
+
+async def test_a_busy_event_loop_lets_a_save_wait_only_so_long_for_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_store, "_GATHERING", 0.0)
+    store = FileStateStore(tmp_path / "state.json")
+    keys = [msgspec.structs.replace(KEY, partition_id=str(number)) for number in range(2)]
+    for key in keys:
+        await store.save(key, RECORD, None, deadline=soon())
+    monkeypatch.setattr(store, "_commit", lambda: committed.append(len(store._waiting)))
+    committed = []
+
+    store.save_soon(keys[0], RECORD, None, deadline=soon())
+
+    assert committed == [1]
 
 
 @pytest.mark.parametrize("cut", [1, 9, 40, 200])
