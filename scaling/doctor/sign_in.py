@@ -109,7 +109,7 @@ def by_platform(settings: Settings, auth: Mapping[str, Any]) -> list[Finding]:
         found = f"App Service authentication is {now}, and this process was started before that"
         return [warning(CHECK, "authsettingsV2", found, "restart the app")]
     if not on:
-        return [ok(CHECK, "authsettingsV2", "off, as this process was told")]
+        return [ok(CHECK, "authsettingsV2", "off, as this process's settings say")]
     return [*_problems(auth, sign_in=mode.sign_in)] or [
         ok(CHECK, "authsettingsV2", "Microsoft Entra ID; all requests reach the app")
     ]

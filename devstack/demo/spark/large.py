@@ -67,7 +67,7 @@ class Ran(Struct, frozen=True):
 
 
 def run(console: Console, folder: Path, scale: float) -> int:
-    """Makes the data, runs all jobs, tells what happened; returns the exit status.
+    """Makes the data, runs all jobs, prints what happened; returns the exit status.
 
     Whatever an earlier run left in `folder` is deleted. Raises ProcessError when a server does not start.
     """
@@ -101,7 +101,7 @@ def look_steps(made: Path) -> list[Step]:
     """The jobs that look at what was recorded."""
     return [
         Step(
-            f"{data.TARGETS} targets' samples by the minute, and what consumers told every {data.EVERY} seconds",
+            f"{data.TARGETS} targets' samples by the minute, and what consumers reported every {data.EVERY} seconds",
             "telemetry-aggregation",
             ("--metrics", str(made / "metrics"), "--telemetry", str(made / "telemetry")),
             "telemetry-aggregation",
@@ -202,7 +202,7 @@ def _show(console: Console, done: list[Ran], folder: Path) -> None:
     console.rule("[bold]what happened[/]")
     table = Table("job", "", "status", "seconds", expand=False)
     for ran in done:
-        mark = "[green]as told[/]" if ran.as_told else f"[red]{ran.step.status} was expected[/]"
+        mark = "[green]as expected[/]" if ran.as_told else f"[red]{ran.step.status} was expected[/]"
         status = f"{'not run' if ran.status is None else ran.status} {mark}"
         table.add_row(ran.step.job, escape(ran.step.title), status, f"{ran.seconds:.0f}")
     console.print(table)

@@ -81,7 +81,7 @@ def failures_of(run: StreamingRun, proof: Proof, made: tuple[Change, ...], told:
     if not any(after > before for _, before, after, _ in made):
         failures.append("the throughput was never raised")
     if told.written == 0:
-        failures.append("the consumers' telemetry tells of no write")
+        failures.append("the consumers' telemetry shows no write")
     if run.killed_at is None:
         failures.append("no consumer was killed")
     failures += [

@@ -98,7 +98,7 @@ KINDS: dict[str, Kind] = {  # sorted; a test keeps it so
         true_at="properties.isAutoInflateEnabled",
         holder="auto-inflate",
         pause=300.0,
-        why="units are billed by the hour, and nothing tells how long a change takes",
+        why="units are billed by the hour, and the length of a change is not documented",
     ),
     "service_bus_messaging_units": Kind(
         type="Microsoft.ServiceBus/namespaces",
@@ -111,7 +111,7 @@ KINDS: dict[str, Kind] = {  # sorted; a test keeps it so
         times="properties.premiumMessagingPartitions",
         needs=("sku.name", ("Premium",)),
         pause=600.0,
-        why="units are billed by the hour, and how long a change takes, and what it interrupts, is not told",
+        why="units are billed by the hour, and how long a change takes, and what it interrupts, is not documented",
     ),
     "virtual_machine_scale_set": Kind(
         type="Microsoft.Compute/virtualMachineScaleSets",

@@ -182,7 +182,7 @@ def _today(
         return None, ["no policy of today: the target is not in tidemark.toml"]
     others = sorted(set(spec.metrics) - set(reads))
     if others:
-        left = f"it reads {', '.join(others)}, and what a history tells is the queue"
+        left = f"it reads {', '.join(others)}, and what a history contains is the queue"
         return None, [f"today's policy is left out: {left}. `tidemark backtest` replays recorded metrics"]
     notes = ["today's policy is in dry-run; it is replayed as if it were not"] if spec.dry_run else []
     return structs.replace(spec, dry_run=False, shadow=None, minimum=low, maximum=high), notes
@@ -236,7 +236,7 @@ def _load(
 
 def _why(seen: Sequence[Reading], error: HistoryError) -> str:
     if not any(reading.instances for reading in seen):
-        return "it tells no backlog with the instances of that time"
+        return "it has no backlog with the instances of that time"
     return str(error).partition("estimated: ")[2].partition(". Give")[0] or str(error)
 
 

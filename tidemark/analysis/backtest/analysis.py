@@ -25,7 +25,7 @@ from tidemark.analysis.errors import InputError
 from tidemark.foundation.settings_reader import ConfigError
 
 EVERYWHERE = "all targets"
-"""What one candidate for all of them is told as the choice of."""
+"""What one candidate for all of them is shown as the choice of."""
 
 SEED = 20_170_705
 """Of the bootstrap's random numbers: the same scores give the same verdicts."""

@@ -203,7 +203,7 @@ def _by_wait(source: FoundSource, name: str, table: str, connections: _Connectio
         yield ""
         takes = 'oldest_age = "waits"'
     elif source.kind == "service_bus_queue":
-        yield f"[{table}.metrics.completed] # in each minute, some minutes late: tells how long a message takes"
+        yield f"[{table}.metrics.completed] # in each minute, some minutes late: shows how long a message takes"
         yield 'collector = "azure_monitor"'
         yield f"resource_id = {_text(source.resource_id.rpartition('/queues/')[0])}"
         yield 'metric = "CompleteMessage"'
