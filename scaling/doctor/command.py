@@ -21,7 +21,7 @@ from tidemark.foundation.checkup import Checkup, Verdict, worst_first
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.deployed_app import AppError, app_named
 from tidemark.foundation.http.deployed_options import App
-from tidemark.foundation.http.which_app import connection_text
+from tidemark.foundation.http.which_app import connection_text, local_stack_problem
 from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import sanitize_line
 
@@ -58,7 +58,9 @@ def doctor_command(
     else:
         _show(checkup, _BY_THE_APP if app_ else _BY_YOU)
         if app_ is None:
-            _show_connections(load_settings(root))
+            _show_connections(settings := load_settings(root))
+            if not checkup.is_healthy and (problem := local_stack_problem(settings, STORAGE)):
+                console.print(f"[red]{escape(problem)}[/]", soft_wrap=True)
     status = 0 if checkup.is_healthy else 1
     if checkup.left:  # threads that nobody can stop, which Python would wait for
         sys.stdout.flush()

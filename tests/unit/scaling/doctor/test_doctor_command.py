@@ -37,6 +37,7 @@ def asked(monkeypatch, checkup, *arguments):
 
 
 def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
+    monkeypatch.setattr(command, "local_stack_problem", lambda *_: "the local stack is not running: [x]")
     answer = asked(monkeypatch, Checkup((FINE, BROKEN, ODD)))
 
     assert answer.exit_code == 1
@@ -50,6 +51,7 @@ def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
         "Tried with your own rights. The app tries with its own: tidemark doctor --app https://..., docs/doctor.md.",
         "storage: the local stack (AzureWebJobsStorage)",
         "hub: localhost (EventHubConnection)",
+        "the local stack is not running: [x]",
     ]
 
 
