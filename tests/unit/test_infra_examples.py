@@ -11,7 +11,7 @@ from scaling.config.policy_file import load_config
 from scaling.service import registry
 from tests.bicep_language import expand
 from tests.support.infra.azure_types import problems
-from tests.support.infra.templates import EXAMPLES, OPERATOR, ROOT, SUBSCRIPTION
+from tests.support.infra.templates import EXAMPLES, INFRA, OPERATOR, ROOT, SUBSCRIPTION, WORLDS
 
 DEPLOYED = sorted(path.parent.name for path in (ROOT / "examples").glob("*/azure.yaml"))
 VARIABLES = {
@@ -95,3 +95,17 @@ def test_the_web_app_takes_the_wheel_that_its_hook_builds():
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
 
     assert f"./wheels/tidemark_azure-{version}-py3-none-any.whl[" in (folder / "requirements.txt").read_text()
+
+
+def test_two_environments_share_nothing_but_a_role_of_the_same_words():
+    made = []
+    for name in ("tidemark-prod", "tidemark-test"):
+        given = WORLDS["everything"] | {"environmentName": name}
+        found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+        made.append({each.id.lower(): each for each in found.resources})
+    shared = made[0].keys() & made[1].keys()
+
+    assert {made[0][each].type for each in shared} == {
+        "Microsoft.DocumentDB/databaseAccounts/sqlRoleDefinitions"
+    }
+    assert [made[0][each].body == made[1][each].body for each in shared] == [True]
