@@ -104,6 +104,8 @@ def pytest_collection(session):
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
+    # What is imported and collected stays. To look through it for garbage took 2 of 8.7 CPU s (27 November 2026).
+    gc.disable()
     files = sorted(file for path in session.config.args for file in Path(path).rglob("test_*.py"))
     number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
     for file in files[number::count]:
@@ -135,6 +137,7 @@ def pytest_collection_finish():
     """What collecting thousands of tests leaves lives to the end: no garbage collection is to look through it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
