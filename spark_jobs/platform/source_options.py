@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import msgspec
 
 from consumer.config import FILE, ConsumerConfig, SinkKind, read_config
-from consumer.formats import JsonOptions
+from consumer.decoding.table import DecoderContext, build_decoder
+from consumer.formats import BodyOptions, JsonOptions, ProtobufOptions, SingleObjectOptions, Unpack
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.secrets.known import hide_settings
 
@@ -82,13 +83,27 @@ def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
         config = read_config(settings)
     if config.sink is not SinkKind.COSMOS:
         raise InputError(f"CONSUMER_SINK is {config.sink}; {job} Cosmos DB: cosmos")
-    if config.decode != JsonOptions():
-        # Captured files lack the content type, and a task asks no registry: every event would count as rejected.
+    if not _is_read_by_tasks(config.decode):
+        # Captured files lack content type and encoding, a task asks no registry, and an event is compared with one document.
         raise InputError(
-            f"CONSUMER_DECODER is {config.decoder}, or an option of it is set; the Spark jobs read bodies as JSON only: leave the"
-            " settings of decoding unset"
+            f"CONSUMER_DECODER is {config.decoder}; the Spark jobs read json without CONSUMER_JSON_ARRAYS, and protobuf and"
+            " avro_single_object by CONSUMER_SCHEMA_FILES, all with CONSUMER_UNPACK none, gzip or zstd: give the job the settings"
+            " with which the bodies of this hub are read alike, or leave this hub out"
         )
+    with job_errors():
+        build_decoder(config.decoder, config.decode, DecoderContext({}))  # files and packages are there
     return config
+
+
+def _is_read_by_tasks(options: BodyOptions) -> bool:
+    """Whether the body alone says how it is read, and is one document."""
+    if options.unpack is Unpack.AUTO:
+        return False
+    if isinstance(options, JsonOptions):
+        return not options.arrays
+    return type(options) is ProtobufOptions or (
+        isinstance(options, SingleObjectOptions) and not options.names
+    )
 
 
 def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:

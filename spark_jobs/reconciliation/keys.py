@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
+from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.mapping.documents import DocumentMapper, MappingOptions, document_id
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import load_transform, mapping_of
@@ -135,7 +136,10 @@ def _keyed(
 ) -> Iterator[pa.RecordBatch]:
     mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, config.meta), paths)
     mapping = mapping_of(load_transform(config.transform)) if config.transform else None
-    preparation = Preparation(mapper.prepare, mapping=mapping)
+    decoder = build_decoder(
+        config.decoder, config.decode, DecoderContext({})
+    )  # of those that ask no registry
+    preparation = Preparation(mapper.prepare, decoder=decoder, mapping=mapping)
     for batch in batches:
         rows = [{**row, **key} for row in batch.to_pylist() for key in _keys(preparation, row)]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)

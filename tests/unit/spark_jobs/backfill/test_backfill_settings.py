@@ -1,8 +1,11 @@
 """A backfill's settings, its target, and what it says when something is wrong."""
 
+import gzip
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from spark_jobs.backfill.run import BackfillSettings, backfill
@@ -11,6 +14,7 @@ from spark_jobs.backfill.transforms import Selection
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.source_options import consumer_on_cosmos, for_executors
 from spark_jobs.reconciliation.job import refuse_what_removes
+from spark_jobs.reconciliation.keys import _keyed
 from tidemark.analysis.errors import InputError
 
 CONSUMER = {
@@ -42,7 +46,19 @@ def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
         ({"EVENTHUB_NAME": ""}, "EVENTHUB_NAME is not set"),
         (
             {"CONSUMER_SCHEMA_REGISTRY": "SchemaRegistry"},
-            "CONSUMER_DECODER is auto, or .* leave the settings of decoding unset",
+            "CONSUMER_DECODER is auto; the Spark jobs read json .* with CONSUMER_UNPACK none, gzip or zstd",
+        ),
+        ({"CONSUMER_UNPACK": "auto", "CONSUMER_DECODER": "json"}, "CONSUMER_DECODER is json; the Spark jobs"),
+        ({"CONSUMER_JSON_ARRAYS": "true", "CONSUMER_DECODER": "json"}, "CONSUMER_DECODER is json; the Spark"),
+        ({"CONSUMER_DECODER": "csv", "CONSUMER_UNPACK": "gzip"}, "CONSUMER_DECODER is csv; the Spark jobs"),
+        (
+            {
+                "CONSUMER_DECODER": "protobuf",
+                "CONSUMER_UNPACK": "none",
+                "CONSUMER_SCHEMA_FILES": "nowhere.binpb",
+                "CONSUMER_PROTOBUF_MESSAGE": "a.B",
+            },
+            "'nowhere.binpb' cannot be read",
         ),
         (
             {"CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": "sqlite://"},
@@ -56,6 +72,25 @@ def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
 def test_a_target_that_cannot_be_written_is_refused_by_its_setting(setting, told):
     with pytest.raises(InputError, match=told):
         read_target({**CONSUMER, **setting})
+
+
+def test_a_packed_body_has_the_id_of_the_document_that_the_consumer_writes():
+    config = read_target({**CONSUMER, "CONSUMER_DECODER": "json", "CONSUMER_UNPACK": "gzip"})
+    row = {
+        "partition": "0",
+        "sequence_number": 1,
+        "enqueued_at": datetime(2026, 11, 27, tzinfo=UTC),
+        "file": "f",
+    }
+    bodies = (gzip.compress(b'{"id": "a", "dest": "LGA"}'), b'{"id": "a", "dest": "LGA"}')
+    rows = [{**row, "offset": "", "body": body, "properties": None} for body in bodies]
+
+    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/dest"])
+
+    assert [(key["document_id"], key["rejection"]) for key in keys.to_pylist()] == [
+        ("a", None),
+        (None, "packed"),
+    ]
 
 
 @pytest.mark.parametrize(
