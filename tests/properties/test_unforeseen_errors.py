@@ -154,7 +154,7 @@ class Plan(SimpleNamespace):
         if name == self.fails:
             raise self.error
 
-    async def get(self, resource_id, version):
+    async def get(self, group, name):
         await self.meet("get")
         properties = {"maximumNumberOfWorkers": 10, "provisioningState": "Succeeded"}
         return {
@@ -162,13 +162,11 @@ class Plan(SimpleNamespace):
             "properties": properties,
         }
 
-    async def change(self, method, resource_id, version, document, *, etag):
+    async def begin_create_or_update(self, group, name, document, **_):
         wanted = document["sku"]["capacity"]
         self.puts.append(wanted)
         await self.meet("put", lambda: setattr(self, "capacity", wanted))
-
-    async def finish(self, *_):
-        await self.meet("result")
+        return SimpleNamespace(result=lambda: self.meet("result"))
 
     async def autoscale_settings(self, scope):
         await self.meet("list")
@@ -183,7 +181,8 @@ def plan_scaler(plan: Plan) -> AppServicePlanScaler:
     async def no_wait(_seconds: float) -> None: ...
 
     made = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=path), {}, sleep=no_wait)
-    made._arm.resources._client = plan
+    plan.app_service_plans = plan
+    made._arm.resources._client = made._arm.web(subscription)._client = plan
     return made
 
 

@@ -154,7 +154,7 @@ RUNS_IN_THE_APP = (
     ),
     *("scaling.collectors.event_hub.collector", "scaling.collectors.consumer_telemetry", "consumer.web.api"),
     *("scaling.collectors.storage_queue", "consumer.running.process", "consumer.running.hosted"),
-    *("azure.servicebus.aio", "azure.servicebus.aio.management"),
+    *("azure.mgmt.web.aio", "azure.servicebus.aio", "azure.servicebus.aio.management"),
     *("azure.storage.queue.aio", "azure.storage.blob.aio", "azure.eventhub.aio", "azure.cosmos.aio"),
 )
 RUNS_IN_THE_IMAGE = (

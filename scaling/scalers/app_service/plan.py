@@ -105,7 +105,6 @@ def plan_seen(plan: Mapping[str, Any], zone_redundant_minimum: int) -> Seen:
     growing = scales_on and target > seen.value
     return structs.replace(
         seen,
-        etag="",  # whether App Service heeds If-Match is not documented, so a PUT carries none
         floor=floor if ceiling is None else min(floor, ceiling),
         ceiling=ceiling,
         ready=number(plan, "properties.numberOfWorkers", None) or None,  # assigned workers; 0 means not known

@@ -17,7 +17,7 @@ from scaling.scalers.app_service.plan import PLAN, plan_id, plan_seen, why_refus
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.scalers.arm.states import may_be_on
 from scaling.scalers.carrying_out import Clock, Order, Range, Wait, advice
-from scaling.scalers.resource.resource import Seen, at
+from scaling.scalers.resource.resource import Seen, at, changed
 from scaling.scalers.resource.scaler import ResourceScaler
 from scaling.target_facts import TargetFacts
 from tidemark.foundation.errors import problems_of
@@ -70,9 +70,27 @@ class AppServicePlanScaler(ResourceScaler):
     def facts(params: Params) -> TargetFacts:
         return TargetFacts(changes_per_hour=CHANGES_PER_HOUR)
 
-    def _goes_on_by_itself(self, seen: Seen) -> bool:
-        """Asynchronous scaling lasts until servers turn up, so it is not followed: what it gave at once is our effect."""
-        return may_be_on(at(seen.document, "properties.asyncScalingEnabled"))
+    async def _ask(self, now: float) -> Seen:
+        plans = (await self._arm.web(self._id.subscription).get()).app_service_plans
+        return self._seen(await plans.get(self._id.group, self._id.name))
+
+    async def _request(self, order: Order, seen: Seen, wanted: int) -> None:
+        plans = (await self._arm.web(self._id.subscription).get()).app_service_plans
+        document: Any = changed(
+            PLAN, seen, wanted
+        )  # a mapping in the names of the REST API, as the SDK's models are
+        # The SDK sends no second PUT: if the answer of the first one is lost, the plan is read. Asynchronous scaling
+        # lasts until servers turn up, so it is not polled: what it gave at once is our effect.
+        poller = await plans.begin_create_or_update(
+            self._id.group,
+            self._id.name,
+            document,
+            polling=not may_be_on(at(seen.document, "properties.asyncScalingEnabled")),
+            polling_interval=self._poll_interval,
+            retry_total=0,
+        )
+        order.accepted = True
+        await poller.result()
 
     def _why_refused(self, document: Mapping[str, Any]) -> str | None:
         return why_refused(document)

@@ -18,6 +18,7 @@ from tidemark.foundation.azure.connections import IdentityCredential, credential
 
 if TYPE_CHECKING:
     from azure.mgmt.monitor.aio import MonitorManagementClient
+    from azure.mgmt.web.aio import WebSiteManagementClient
 
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
@@ -56,6 +57,13 @@ def scope(settings: Mapping[str, str]) -> str:
     address = endpoint(settings)
     audience = settings.get(AUDIENCE, "").strip().rstrip("/")
     return f"{audience or (address if address in _CLOUDS else PUBLIC_CLOUD)}/.default"
+
+
+def open_web(settings: Mapping[str, str], subscription: str) -> WebSiteManagementClient:
+    """A client of App Service for one subscription; as `open_monitor`."""
+    from azure.mgmt.web.aio import WebSiteManagementClient
+
+    return WebSiteManagementClient(identity_of(settings), subscription, **_options(settings))
 
 
 def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:

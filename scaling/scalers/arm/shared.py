@@ -11,18 +11,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from scaling.calls.limiter import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
-from scaling.scalers.arm.clients import open_resources
+from scaling.scalers.arm.clients import open_resources, open_web
 from scaling.scalers.arm.errors import Failure, Kind, classify
 from scaling.scalers.arm.resources import ArmResources
 from scaling.scalers.arm.states import may_be_on
 from tidemark.foundation.azure.opening import LazyClient
+
+if TYPE_CHECKING:
+    from azure.mgmt.web.aio import WebSiteManagementClient
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ class ArmAccess:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
+        self._webs: dict[str, LazyClient[WebSiteManagementClient]] = {}
         self._lists: Lists[Listed] = Lists()
         self._holders: dict[str, tuple[str | None, float]] = {}  # by resource, and when it was read
         self._unreadable: set[str] = set()
@@ -69,7 +73,14 @@ class ArmAccess:
     async def leave(self, user: object) -> None:
         if self._lists.leave(user):
             await self._lists.once.aclose()
-            await self.resources.aclose()
+            await asyncio.gather(self.resources.aclose(), *(web.aclose() for web in self._webs.values()))
+
+    def web(self, subscription: str) -> LazyClient[WebSiteManagementClient]:
+        """The client of App Service for all plans of a subscription."""
+        opened: LazyClient[WebSiteManagementClient] = LazyClient(
+            lambda: open_web(self._settings, subscription)
+        )
+        return self._webs.setdefault(subscription.casefold(), opened)
 
     async def document(self, place: Place, version: str, now: float) -> Any | None:
         """A resource as it is listed with all of its subscription or else of its group, once for all targets of a collection.

@@ -129,13 +129,7 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
             kind.method.upper(), str(self._id), kind.api_version, document, etag=etag
         )
         order.accepted = True
-        if self._goes_on_by_itself(seen):
-            return None
         return await client.finish(operation, self._poll_interval, self._sleep)
-
-    def _goes_on_by_itself(self, seen: Seen) -> bool:
-        """Whether the change is not followed to its end, because it may take hours."""
-        return False
 
     async def _remove(self, order: Order, named: tuple[str, ...]) -> None:
         """Removes these instances. A repeat names the same ones; that they are gone already is no refusal, and is read back."""

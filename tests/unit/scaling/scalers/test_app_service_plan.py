@@ -308,6 +308,7 @@ class Resources:
 def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers():
     scaler = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=ID), {})
     scaler._arm.resources._client = resources = Resources()
+    scaler._arm.web(SUBSCRIPTION)._client = SimpleNamespace(app_service_plans=resources)
 
     async def ticks():
         for tick in range(3):
