@@ -71,7 +71,8 @@ def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> Non
         print_json(rows)
     else:
         print_rows(rows, time.time())
-        support.show_connections(root, support.open_parts(root, hub, dry_run=True))
+        parts = support.open_parts(root, hub, dry_run=True)
+        support.show_connections(root, parts, parts.config.checkpoints)
 
 
 def export(root: Root = COMMAND_ROOT, hub: Hub = None) -> None:

@@ -85,7 +85,7 @@ def list_(
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
     what = count_text(counts.total(), named(parked=parked))
     console.print(f"{what}{': ' if reasons else ''}{plain(reasons)}", soft_wrap=True)
-    support.show_connections(root, parts)
+    support.show_connections(root, parts, parts.config.dead_letters)
 
 
 def _due(parked: DeadLetter, delays: Sequence[float], now: float) -> str:

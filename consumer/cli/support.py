@@ -65,12 +65,17 @@ def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool
     return parts, dry_run or parts.config.dry_run
 
 
-def show_connections(root: Path, parts: Parts) -> None:
-    """Prints where the hub and the positions are, and by which settings."""
+def show_connections(root: Path, parts: Parts, store: str) -> None:
+    """Prints where the hub is and where what was shown is stored, and by which settings. `store` is a kind of store: blob, sql or
+    cosmos.
+    """
     config, settings = parts.config, load_settings(root)
+    stored = {
+        "sql": "database: see CONSUMER_SQL_URL",
+        "cosmos": connection_text(settings, config.cosmos_connection, "Cosmos DB"),
+    }.get(store) or connection_text(settings, config.storage_connection, "storage")
     hub = connection_text(settings, config.hub_connection, f"hub {config.hub}")
-    storage = connection_text(settings, config.storage_connection, "storage")
-    console.print(plain(f"{hub}\n{storage}"), style="dim", soft_wrap=True)
+    console.print(plain(f"{hub}\n{stored}"), style="dim", soft_wrap=True)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

@@ -76,6 +76,9 @@ class FakeParts:
             hub="orders",
             hub_connection="EventHubConnection",
             storage_connection="AzureWebJobsStorage",
+            cosmos_connection="CosmosConnection",
+            checkpoints="blob",
+            dead_letters="blob",
             consumer_group="readers",
             dry_run=False,
             parking=ParkingRules(),
@@ -120,6 +123,17 @@ def tidemark(parts, monkeypatch):
         )
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [("blob", "storage: "), ("sql", "database: see CONSUMER_SQL_URL"), ("cosmos", "Cosmos DB: ")],
+)
+def test_a_list_names_the_store_that_it_is_of(tidemark, parts, kind, shown):
+    parts.config.checkpoints = parts.config.dead_letters = kind
+
+    for command in (("checkpoints", "show"), ("dead-letters", "list")):
+        assert tidemark(*command).output.splitlines()[-1].startswith(shown)
 
 
 def stored(parts):
