@@ -17,7 +17,7 @@ from tests.integration.test_publisher_command import IDS, bodies, publish, serve
 from tests.support.servers.capture_files import SCHEMA
 from tests.support.servers.event_hubs import HUB
 from tests.support.servers.threaded import running_in_thread
-from tidemark.publisher.cli.rows import registry
+from tidemark.publisher.cli.rows import encoding
 from tidemark.publisher.cli.rows.containers import RowsInput
 from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
@@ -171,7 +171,7 @@ def test_captured_events_are_published_with_body_properties_and_key_as_they_were
 @pytest.fixture
 def schemas(tmp_path, monkeypatch):
     certificate = ensure_certificate(tmp_path / "certificate")
-    monkeypatch.setattr(registry, "credential", lambda *_: AsyncToken())
+    monkeypatch.setattr(encoding, "credential", lambda *_: AsyncToken())
     with running_in_thread(lambda: SchemaRegistryServer(certificate)) as running:
         monkeypatch.setenv("SchemaRegistry__fullyQualifiedNamespace", running.server.namespace)
         monkeypatch.setenv("TIDEMARK_CA_BUNDLE", str(running.server.ca_path))

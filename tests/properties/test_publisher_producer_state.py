@@ -17,7 +17,6 @@ from tidemark.publisher.errors import (
     ProducerDisconnectedError,
     PublishUnavailableError,
 )
-from tidemark.publisher.event_hubs.core.event_sets import last_of, next_number, numbers_of
 from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
 from tidemark.publisher.event_hubs.core.steps import (
     Failed,
@@ -35,6 +34,9 @@ from tidemark.publisher.model import (
     Holder,
     PartitionPublishingOptions,
     RetryPolicy,
+    last_of,
+    next_number,
+    numbers_of,
 )
 
 NUMBERS = 2**31

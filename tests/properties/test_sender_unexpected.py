@@ -17,7 +17,7 @@ from tidemark.publisher.errors import PublishError, PublishUnavailableError
 from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
 from tidemark.publisher.service_bus.core.claims import ClaimSettings
 from tidemark.publisher.service_bus.core.errors import ClaimCheckError, PartiallySentError
-from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.core.send_report import PlainMessage
 from tidemark.publisher.service_bus.core.sending import SendPolicy
 from tidemark.publisher.service_bus.sender import BigBatchSender
 from tidemark.publisher.service_bus.sync_sender import SyncBigBatchSender

@@ -13,13 +13,12 @@ from devstack.servers.faults import Fault
 from tests.support.servers.event_hubs import HUB, running_server
 from tidemark.publisher.cancellation import finish_before_cancelling
 from tidemark.publisher.event_hubs.core import failures
-from tidemark.publisher.event_hubs.core.event_sets import last_of, next_number
 from tidemark.publisher.event_hubs.core.steps import FailureKind
 from tidemark.publisher.event_hubs.ports.links import LinkError
 from tidemark.publisher.event_hubs.producer import IdempotentProducer
 from tidemark.publisher.event_hubs.sdk.event_encoding import measured_event, stamped_events
 from tidemark.publisher.event_hubs.sync_producer import SyncIdempotentProducer
-from tidemark.publisher.model import Claims, RetryPolicy
+from tidemark.publisher.model import Claims, RetryPolicy, last_of, next_number
 
 QUICK = RetryPolicy(max_attempts=4, attempt_timeout=0.6, delay=0.01, max_delay=0.05, busy_delay=0.02)
 NUMBER = b"com.microsoft:producer-sequence-number"

@@ -21,7 +21,7 @@ from tidemark.commands.history import journal
 from tidemark.foundation.app_settings import local_settings
 from tidemark.foundation.consumer_stats import SCHEMA, ConsumerStatsError, from_row
 from tidemark.foundation.errors import SettingsError, TidemarkError
-from tidemark.publisher.cli import line_messages, resume_file
+from tidemark.publisher.cli import resume_file, sending_run
 from tidemark.publisher.cli.text import event_fields
 from tidemark.publisher.errors import PublishSettingsError
 
@@ -49,7 +49,7 @@ def of_deep_rows(kind):
 
 
 def message(_):
-    return list(line_messages.LineMessages([DEEP.encode()], RESUME))
+    return list(sending_run.LineMessages([DEEP.encode()], RESUME))
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,7 @@ if TYPE_CHECKING:
         UnsendableMessageError,
     )
     from tidemark.publisher.service_bus.core.packing import Limits
-    from tidemark.publisher.service_bus.core.plain_message import PlainMessage
-    from tidemark.publisher.service_bus.core.send_report import Refused, SendReport
+    from tidemark.publisher.service_bus.core.send_report import PlainMessage, Refused, SendReport
     from tidemark.publisher.service_bus.core.sending import SendPolicy
     from tidemark.publisher.service_bus.sender import BigBatchSender
     from tidemark.publisher.service_bus.sync_sender import SyncBigBatchSender
@@ -164,8 +163,7 @@ _NAMES = {
     "publisher.service_bus.core.claims": "ClaimSettings",
     "publisher.service_bus.core.errors": "ClaimCheckError ClaimDamagedError ClaimMissingError ClaimSettledError OversizedMessageError PartiallySentError UnsendableMessageError",
     "publisher.service_bus.core.packing": "Limits",
-    "publisher.service_bus.core.plain_message": "PlainMessage",
-    "publisher.service_bus.core.send_report": "Refused SendReport",
+    "publisher.service_bus.core.send_report": "PlainMessage Refused SendReport",
     "publisher.service_bus.core.sending": "SendPolicy",
     "publisher.service_bus.sender": "BigBatchSender",
     "publisher.service_bus.sync_sender": "SyncBigBatchSender",

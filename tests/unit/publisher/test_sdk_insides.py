@@ -24,7 +24,7 @@ from tidemark.publisher.sdk_insides import SETTING, reason_against_insides, want
 from tidemark.publisher.service_bus.core.claims import ClaimSettings
 from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from tidemark.publisher.service_bus.core.packing import Limits
-from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.core.send_report import PlainMessage
 from tidemark.publisher.service_bus.sdk import message_sizes
 from tidemark.publisher.service_bus.sdk.public_sdk import PublicEncoder
 from tidemark.publisher.service_bus.sdk.sdk_way import Encoder, SdkWay

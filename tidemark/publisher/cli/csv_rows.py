@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from tidemark.publisher.cli.text.bounded_lines import LARGEST_MESSAGE, without_mark
+from tidemark.publisher.cli.text.lines import LARGEST_MESSAGE, without_mark
 from tidemark.publisher.errors import PublishSettingsError
 
 _LARGEST_FIELD = LARGEST_MESSAGE  # characters; the default of the csv module, 128 K, is too small

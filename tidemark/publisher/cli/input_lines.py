@@ -10,14 +10,15 @@ import msgspec
 
 from tidemark.publisher.cli.csv_rows import CsvFormat, read_rows
 from tidemark.publisher.cli.given_options import GivenOptions, describe_differences
-from tidemark.publisher.cli.text.bounded_lines import (
+from tidemark.publisher.cli.text.event_fields import read_object, text_of
+from tidemark.publisher.cli.text.lines import (
     LARGEST_EVENT,
+    Bookmark,
+    InputLine,
     read_bounded,
     without_inner_mark,
     without_mark,
 )
-from tidemark.publisher.cli.text.event_fields import read_object, text_of
-from tidemark.publisher.cli.text.input_line import Bookmark, InputLine
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 from tidemark.publisher.event_hubs.core.failures import ANEW
 

@@ -21,8 +21,7 @@ from tidemark.publisher.cli.csv_rows import CsvFormat
 from tidemark.publisher.cli.given_options import GivenOptions, only_given
 from tidemark.publisher.cli.input_lines import ANOTHER_STATE
 from tidemark.publisher.cli.rows.containers import AVRO, format_of
-from tidemark.publisher.cli.rows.encoding import CloudEvents, RowEncoding
-from tidemark.publisher.cli.rows.registry import RegistryOptions, find_encoder
+from tidemark.publisher.cli.rows.encoding import CloudEvents, RegistryOptions, RowEncoding, find_encoder
 from tidemark.publisher.cli.text.event_fields import EventFields
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 from tidemark.publisher.event_hubs.batching import BufferLimits

@@ -20,7 +20,7 @@ from tidemark.publisher.cli.input_lines import read_bookmark
 from tidemark.publisher.cli.rows.containers import RowsInput
 from tidemark.publisher.cli.rows.encoding import RowEncoding
 from tidemark.publisher.cli.text.event_fields import EventFields
-from tidemark.publisher.cli.text.input_line import Bookmark, InputLine
+from tidemark.publisher.cli.text.lines import Bookmark, InputLine
 from tidemark.publisher.errors import MessageTooLargeError, Outcome, PublishError, PublishSettingsError
 from tidemark.publisher.event_hubs.batch import Published, Unpublished
 from tidemark.publisher.event_hubs.batching import BufferLimits

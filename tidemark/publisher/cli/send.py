@@ -31,11 +31,10 @@ from tidemark.publisher.cli import command
 from tidemark.publisher.cli.command import console, is_csv
 from tidemark.publisher.cli.csv_rows import CsvFormat, read_as_json_lines
 from tidemark.publisher.cli.given_options import only_given
-from tidemark.publisher.cli.line_messages import LineMessages
 from tidemark.publisher.cli.resume_file import Format, LineOptions, Resume
 from tidemark.publisher.cli.send_journal import SendJournal
-from tidemark.publisher.cli.sending_run import SendingRun, Summary
-from tidemark.publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines
+from tidemark.publisher.cli.sending_run import LineMessages, SendingRun, Summary
+from tidemark.publisher.cli.text.lines import LARGEST_MESSAGE, BoundedLines
 from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.sdk_insides import wants_insides
 from tidemark.publisher.service_bus.core.sending import Progress, SendPolicy

@@ -3,24 +3,121 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from rich.markup import escape
 
 from tidemark.publisher.cli.command import NOT_ALL_SENT, UNKNOWN, console
-from tidemark.publisher.cli.line_messages import LineMessages
-from tidemark.publisher.cli.resume_file import Answered, NeverSent
+from tidemark.publisher.cli.resume_file import Answered, Batch, NeverSent, Resume, lines_done, ranges_of
 from tidemark.publisher.cli.send_journal import SendJournal
+from tidemark.publisher.cli.text.lines import without_inner_mark, without_mark
+from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.service_bus.core.errors import PartiallySentError
-from tidemark.publisher.service_bus.core.send_report import Outgoing, SendReport
+from tidemark.publisher.service_bus.core.send_report import Indices, Outgoing, PlainMessage, SendReport
 from tidemark.publisher.service_bus.core.send_steps import Accepted, Answer, Unknown
 
 if TYPE_CHECKING:
     from tidemark.publisher.service_bus.sender import BigBatchSender
+
+
+@dataclass(eq=False)
+class LineMessages:
+    """The messages of an input, read on demand; `batch` and `line_of` map messages back to lines.
+
+    Lines that are done or refused in `before` are skipped; unknown ones are, too, without `resend_unknown`. Iterating raises
+    PublishSettingsError if the input does not begin with the lines that were read before.
+    """
+
+    _lines: Iterable[bytes]
+    _before: Resume
+    _: KW_ONLY
+    name: str = "the input"
+    resend_unknown: bool = False
+
+    def __post_init__(self) -> None:
+        before = self._before
+        self._done = lines_done(before)
+        self._skipped = {*before.refused, *(() if self.resend_unknown else before.unknown)}
+        # None while message n is line n + 1, so that a large input needs no list.
+        self._numbers: list[int] | None = [] if before.read or before.refused else None
+        self._digest = hashlib.sha256()
+        self.read = 0
+        self.bytes_read = 0
+
+    def __iter__(self) -> Iterator[PlainMessage]:
+        lines = iter(self._lines)
+        # Kept in memory until the digest is checked. Most lines of this part were sent, so few are left.
+        unsent = list(self._to_send(islice(lines, self._before.read)))
+        self._check()
+        for number, body in chain(unsent, self._to_send(lines)):
+            if self._numbers is not None:
+                self._numbers.append(number)
+            yield self._message(number, body)
+
+    def batch(self, items: Sequence[Outgoing]) -> Batch:
+        """The entry of the resume file for these messages."""
+        lines = Indices()
+        for item in items:
+            lines.add(self.line_of(item.index))
+        return Batch(ranges_of(lines), self.read, self._digest.hexdigest())
+
+    def line_of(self, index: int) -> int:
+        """The line of the message with this index, which counts from 0."""
+        return index + 1 if self._numbers is None else self._numbers[index]
+
+    def _to_send(self, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+        for line in lines:
+            self.read += 1
+            self.bytes_read += len(line)
+            self._digest.update(line)
+            text = without_mark(line, self.name) if self.read == 1 else without_inner_mark(line)
+            body = text.rstrip(b"\r\n")
+            if not body.strip():
+                if self._numbers is None:  # until this first blank line, message n was line n + 1
+                    self._numbers = list(range(1, self.read))
+            elif self.read not in self._done and self.read not in self._skipped:
+                yield self.read, body
+
+    def _check(self) -> None:
+        before = self._before
+        if before.read and (self.read < before.read or self._digest.hexdigest() != before.digest):
+            raise PublishSettingsError(
+                f"{self.name} is not the input of the resume file: its first {before.read:,} lines differ. Send the same input "
+                "again, or leave --resume out and name another --resume-file, which sends all lines of this one"
+            )
+
+    def _message(self, number: int, body: bytes) -> PlainMessage:
+        options = self._before.options
+        message_id = (
+            f"{self._before.id_prefix}-{number:010d}"  # the same in every attempt, for duplicate detection
+        )
+        if options.format == "lines":
+            return PlainMessage(body, message_id)
+        try:
+            document = msgspec.json.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise PublishSettingsError(f"line {number} is not JSON ({error}): {body[:60]!r}") from None
+        session = _field(document, number, options.session_field, "--session-field")
+        message_id_field = _field(document, number, options.id_field, "--id-field")
+        return PlainMessage(body, message_id_field or message_id, session, "application/json")
+
+
+def _field(document: object, number: int, field: str | None, option: str) -> str | None:
+    if field is None:
+        return None
+    value = document.get(field) if isinstance(document, dict) else None
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise PublishSettingsError(
+            f"line {number} has {value!r} as {field} ({option}), accepted: a text or a whole number"
+        )
+    return str(value)
 
 
 class Summary(Struct, frozen=True):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidemark.publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
-from tidemark.publisher.event_hubs.core.event_sets import numbers_of
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
+from tidemark.publisher.model import numbers_of
 
 Encode = Callable[[PublishableEvent], tuple[EncodedEvent, int]]
 """The event, and the bytes that it adds to a batch."""

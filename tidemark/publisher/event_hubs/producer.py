@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 import socket
 import uuid
@@ -12,11 +13,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self
 
-from azure.eventhub import parse_connection_string
+from azure.eventhub import EventData, amqp, parse_connection_string
 from azure.eventhub.aio import EventHubProducerClient
 from msgspec import Struct
 
 from tidemark.foundation.keys import namespace_host
+from tidemark.foundation.tracing.spans import Spans, carries_context
 from tidemark.publisher import errors, model
 from tidemark.publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
 from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
@@ -25,7 +27,6 @@ from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, L
 from tidemark.publisher.event_hubs.ports.state_store import ProducerStateStore
 from tidemark.publisher.event_hubs.sdk.links import links_of
 from tidemark.publisher.event_hubs.shell import PartitionShell
-from tidemark.publisher.event_hubs.tracing import with_context
 from tidemark.publisher.model import PartitionPublishingOptions
 from tidemark.publisher.tracing import spans_of
 
@@ -326,3 +327,21 @@ def _require_partition_id(partition_id: str | None, partition_key: str | None) -
         f"{problem}; this producer needs a partition id, because sequence numbers belong to one partition. "
         "BufferedProducer chooses partitions by key or round robin"
     )
+
+
+def with_context(
+    event: PublishableEvent, spans: Spans
+) -> tuple[amqp.AmqpAnnotatedMessage, Mapping[str, str]] | None:
+    """A copy of the event with the present trace context, and that context; None for an event that carries one already.
+
+    The event itself stays as it is.
+    """
+    raw = event.raw_amqp_message if isinstance(event, EventData) else event
+    if carries_context(raw.application_properties):
+        return None
+    context = spans.header_for_event()
+    carrier = copy.copy(raw)
+    properties: dict[str | bytes, Any] = dict(raw.application_properties or {})
+    properties.update(context)
+    carrier.application_properties = properties
+    return (carrier, context) if context else None

@@ -16,9 +16,8 @@ from tidemark.publisher.cli.input_lines import (
     read_lines,
     write_bookmark,
 )
-from tidemark.publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines, read_bounded
 from tidemark.publisher.cli.text.event_fields import EventFields
-from tidemark.publisher.cli.text.input_line import Bookmark
+from tidemark.publisher.cli.text.lines import LARGEST_MESSAGE, Bookmark, BoundedLines, read_bounded
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from tests.support.disk import record_disk_calls
 from tidemark.__main__ import command_line
-from tidemark.publisher.cli.line_messages import LineMessages
 from tidemark.publisher.cli.resume_file import (
     Answered,
     Batch,
@@ -27,10 +26,9 @@ from tidemark.publisher.cli.resume_file import (
     read_resume_file,
 )
 from tidemark.publisher.cli.send_journal import SendJournal
-from tidemark.publisher.cli.sending_run import SendingRun
+from tidemark.publisher.cli.sending_run import LineMessages, SendingRun
 from tidemark.publisher.errors import PublishError, PublishSettingsError
-from tidemark.publisher.service_bus.core.plain_message import PlainMessage
-from tidemark.publisher.service_bus.core.send_report import Indices, Outgoing
+from tidemark.publisher.service_bus.core.send_report import Indices, Outgoing, PlainMessage
 from tidemark.publisher.service_bus.core.send_steps import Accepted
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tidemark.publisher.event_hubs.shared_loop import SharedLoop
+from tidemark.publisher.event_hubs.sync_producer import SharedLoop
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from devstack.service_bus.messages.messages import identity
 from tidemark.publisher.service_bus.core.claims import ClaimSettings, reference_of
 from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from tidemark.publisher.service_bus.core.packing import Limits
-from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.core.send_report import PlainMessage
 from tidemark.publisher.service_bus.sdk.message_sizes import (
     Encoder,
     batch_envelope,

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 
 from tidemark.foundation.version import install_hint
-from tidemark.publisher.cli.text.input_line import Bookmark, InputLine
+from tidemark.publisher.cli.text.lines import Bookmark, InputLine
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 
 _CHUNK = 1024 * 1024  # bytes

@@ -6,9 +6,8 @@ Sources: the .NET client (AmqpError), the SDK (NO_RETRY_ERRORS), and live tests 
 from __future__ import annotations
 
 from tidemark.publisher import errors
-from tidemark.publisher.event_hubs.core.event_sets import last_of
 from tidemark.publisher.event_hubs.core.steps import FailureKind
-from tidemark.publisher.model import Claims, Holder, PendingSet
+from tidemark.publisher.model import Claims, Holder, PendingSet, last_of
 
 TERMINAL: dict[FailureKind, type[errors.PublishError]] = {
     FailureKind.DISCONNECTED: errors.ProducerDisconnectedError,

@@ -26,11 +26,10 @@ from typing import NoReturn
 
 from tidemark.publisher import errors, model
 from tidemark.publisher.event_hubs.core import failures, steps
-from tidemark.publisher.event_hubs.core.event_sets import EventSet, NumberedSet, next_number
 from tidemark.publisher.event_hubs.core.failures import FATAL, TERMINAL
 from tidemark.publisher.event_hubs.core.steps import Failed, FailureKind, Steps
 from tidemark.publisher.event_hubs.core.stored_state import StoredState
-from tidemark.publisher.model import Claims, PendingSet
+from tidemark.publisher.model import Claims, EventSet, NumberedSet, PendingSet, next_number
 
 
 class PartitionPublisher(StoredState):

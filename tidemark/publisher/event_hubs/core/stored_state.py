@@ -13,9 +13,8 @@ from typing import NoReturn
 from tidemark.publisher import errors, model
 from tidemark.publisher.errors import PublishError
 from tidemark.publisher.event_hubs.core import failures, steps
-from tidemark.publisher.event_hubs.core.event_sets import NumberedSet
 from tidemark.publisher.event_hubs.core.steps import Failed, FailureKind, Steps
-from tidemark.publisher.model import Claims, PendingSet
+from tidemark.publisher.model import Claims, NumberedSet, PendingSet
 
 
 @dataclass(eq=False)

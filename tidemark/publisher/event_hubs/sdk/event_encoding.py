@@ -11,9 +11,8 @@ from azure.eventhub._pyamqp._encode import encode_payload
 from azure.eventhub._pyamqp.message import Message
 from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
 
-from tidemark.publisher.event_hubs.core.event_sets import numbers_of
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
-from tidemark.publisher.model import Stamp
+from tidemark.publisher.model import Stamp, numbers_of
 
 PRODUCER_ID = b"com.microsoft:producer-id"
 EPOCH = b"com.microsoft:producer-epoch"

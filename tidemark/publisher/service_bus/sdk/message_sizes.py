@@ -21,8 +21,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from tidemark.publisher.service_bus.core.claims import add_claim, text_of
-from tidemark.publisher.service_bus.core.plain_message import PlainMessage, plain_of
-from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing
+from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing, PlainMessage, plain_of
 from tidemark.publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 _PROPERTIES, _DATA = b"\x00\x53\x73", b"\x00\x53\x75"

@@ -19,8 +19,7 @@ from tidemark.publisher.cancellation import is_unexpected
 from tidemark.publisher.service_bus.core import send_steps as steps
 from tidemark.publisher.service_bus.core.claims import add_claim, text_of
 from tidemark.publisher.service_bus.core.packing import Limits
-from tidemark.publisher.service_bus.core.plain_message import plain_of
-from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing
+from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing, plain_of
 from tidemark.publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 REQUEST_OVERHEAD = 1024
