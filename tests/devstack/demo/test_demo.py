@@ -88,7 +88,7 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_pat
             output
         )
     assert re.search(
-        r"^service_level: \d+% (more|fewer) instance-hours than fixed thresholds", output, re.MULTILINE
+        r"^service_level: \d+ % (more|fewer) instance-hours than fixed thresholds", output, re.MULTILINE
     ), output
     assert re.search(r"tidemark shadow says +too little seen", output), output
     assert "passed: every record is a document or a dead letter, none twice" in output

@@ -122,7 +122,7 @@ def test_a_demo_whose_consumers_told_nothing_fails(world):
     nothing = Account(written=0, instances=0, without_end=0)
 
     assert failures_of(run(), proof_of(world), RAISED, nothing) == (
-        "the consumers' telemetry tells of no write",
+        "the consumers' telemetry shows no write",
     )
 
 
