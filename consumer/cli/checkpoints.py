@@ -70,9 +70,9 @@ def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> Non
     if json_:
         print_json(rows)
     else:
-        print_rows(rows, time.time())
         parts = support.open_parts(root, hub, dry_run=True)
         support.show_connections(root, parts, parts.config.checkpoints)
+        print_rows(rows, time.time())
 
 
 def export(root: Root = COMMAND_ROOT, hub: Hub = None) -> None:

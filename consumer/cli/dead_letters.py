@@ -75,6 +75,7 @@ def list_(
         Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", *due, "bytes"
     )
     parts = support.open_parts(root, hub, dry_run=True)
+    support.show_connections(root, parts, parts.config.dead_letters)
     delays = parts.config.parking.seconds
     for dead_letter in dead_letters:
         why, failed_at = dead_letter.rejection, time_text(dead_letter.failed_at)
@@ -85,7 +86,6 @@ def list_(
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
     what = count_text(counts.total(), named(parked=parked))
     console.print(f"{what}{': ' if reasons else ''}{plain(reasons)}", soft_wrap=True)
-    support.show_connections(root, parts, parts.config.dead_letters)
 
 
 def _due(parked: DeadLetter, delays: Sequence[float], now: float) -> str:
