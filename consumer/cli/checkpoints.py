@@ -33,6 +33,7 @@ from tidemark.foundation.wording import count_text
 
 if TYPE_CHECKING:  # the SDK takes a second; --help needs none
     from consumer.receiving.receiver import HubReceiver
+    from consumer.running.assembly import Parts
 
 OPERATOR = "operator"
 """The owner of a position that an operator has set."""
@@ -60,18 +61,17 @@ class NewPosition(Struct, frozen=True):
 def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> None:
     """Every partition: low-water mark, events settled beyond it, owner, age, lag."""
 
-    async def work() -> list[Row]:
+    async def work() -> tuple[Parts, list[Row]]:
         parts = support.open_parts(root, hub, dry_run=True)
         stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
         names = sorted({*stored, *states}, key=partition_order)
-        return [row_of(name, stored.get(name), states.get(name)) for name in names]
+        return parts, [row_of(name, stored.get(name), states.get(name)) for name in names]
 
-    rows = support.run(work)
+    parts, rows = support.run(work)
     if json_:
         print_json(rows)
     else:
-        parts = support.open_parts(root, hub, dry_run=True)
-        support.show_connections(root, parts, parts.config.checkpoints)
+        support.show_connections(parts, parts.config.checkpoints)
         print_rows(rows, time.time())
 
 

@@ -75,7 +75,7 @@ def list_(
         Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", *due, "bytes"
     )
     parts = support.open_parts(root, hub, dry_run=True)
-    support.show_connections(root, parts, parts.config.dead_letters)
+    support.show_connections(parts, parts.config.dead_letters)
     delays = parts.config.parking.seconds
     for dead_letter in dead_letters:
         why, failed_at = dead_letter.rejection, time_text(dead_letter.failed_at)

@@ -65,11 +65,11 @@ def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool
     return parts, dry_run or parts.config.dry_run
 
 
-def show_connections(root: Path, parts: Parts, store: str) -> None:
+def show_connections(parts: Parts, store: str) -> None:
     """Prints where the hub is and where what was shown is stored, and by which settings. `store` is a kind of store: blob, sql or
     cosmos.
     """
-    config, settings = parts.config, load_settings(root)
+    config, settings = parts.config, parts.settings
     stored = {
         "sql": "database: see CONSUMER_SQL_URL",
         "cosmos": connection_text(settings, config.cosmos_connection, "Cosmos DB"),

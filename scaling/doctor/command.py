@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from scaling.doctor.checks import Case
-from scaling.doctor.examination import examine, examine_deployed
+from scaling.doctor.examination import CONSUMED, HUB, LEGACY_HUB, examine, examine_deployed
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings, own_settings
 from tidemark.foundation.checkup import Checkup, Verdict, worst_first
 from tidemark.foundation.errors import SettingsError
@@ -47,7 +47,7 @@ def doctor_command(
     """
     logging.getLogger("azure").addHandler(logging.NullHandler())  # errors are shown below, in our own words
     try:
-        checkup = asyncio.run(_checkup(root, app_, tuple(target or ())))
+        checkup, settings = asyncio.run(_checkup(root, app_, tuple(target or ())))
     except AppError as error:
         errors.print(f"[red]error:[/] {escape(sanitize_line(str(error)))}", soft_wrap=True)
         raise typer.Exit(1) from None
@@ -57,8 +57,8 @@ def doctor_command(
         print_json(checkup.document())
     else:
         _show(checkup, _BY_THE_APP if app_ else _BY_YOU)
-        if app_ is None:
-            _show_connections(settings := load_settings(root))
+        if settings is not None:
+            _show_connections(settings)
             if not checkup.is_healthy and (problem := local_stack_problem(settings, STORAGE)):
                 console.print(f"[red]{escape(problem)}[/]", soft_wrap=True)
     status = 0 if checkup.is_healthy else 1
@@ -68,12 +68,16 @@ def doctor_command(
     raise typer.Exit(status)
 
 
-async def _checkup(root: Path, address: str | None, targets: tuple[str, ...]) -> Checkup:
+async def _checkup(
+    root: Path, address: str | None, targets: tuple[str, ...]
+) -> tuple[Checkup, Mapping[str, str] | None]:
+    """The checks, and the settings that were examined here; None where the app examined its own."""
     deployed = app_named(root, address, None)
     if deployed is None:
-        return await examine(Case(load_settings(root), root, time.time, targets))
+        settings = load_settings(root)
+        return await examine(Case(settings, root, time.time, targets)), settings
     async with deployed:
-        return await examine_deployed(deployed, own_settings(root), targets)
+        return await examine_deployed(deployed, own_settings(root), targets), None
 
 
 _BY_YOU = "Tried with your own rights. The app tries with its own: tidemark doctor --app https://..., docs/doctor.md."
@@ -82,7 +86,9 @@ _BY_THE_APP = "Tried by the app with its own rights; whom it lets in, from here.
 
 def _show_connections(settings: Mapping[str, str]) -> None:
     """Where the app's storage and the consumer's hub are, and by which settings."""
-    wanted = {STORAGE: "storage"} | ({"EventHubConnection": "hub"} if "EVENTHUB_NAME" in settings else {})
+    wanted = {STORAGE: "storage"}
+    if CONSUMED in settings:
+        wanted[LEGACY_HUB if settings.get(LEGACY_HUB, "").strip() else HUB] = "hub"
     for prefix, what in wanted.items():
         console.print(escape(connection_text(settings, prefix, what)), style="dim", soft_wrap=True)
 

@@ -24,6 +24,8 @@ PATIENCE = 230.0
 
 CONSUMED = "EVENTHUB_NAME"
 """A setting of the consumer's, without which there is none."""
+LEGACY_HUB, HUB = "EVENTHUB_CONNSTRING", "EventHubConnection"
+"""Settings of the consumer's that connect its hub; the first one counts where it is set."""
 
 
 async def examine(case: Case) -> Checkup:

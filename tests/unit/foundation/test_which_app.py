@@ -77,6 +77,8 @@ def test_a_consumer_that_waits_for_the_local_stack_says_so(tmp_path, monkeypatch
         ({STORAGE: "Endpoint=sb://me:c2VjcmV0@acme.test/;SharedAccessKey=c2VjcmV0"}, f"acme.test ({STORAGE})"),
         ({STORAGE: "c2VjcmV0"}, f"a connection string ({STORAGE})"),
         ({STORAGE: "AccountName=[;AccountKey=c2VjcmV0"}, f"a connection string ({STORAGE})"),
+        ({f"{STORAGE}__blobServiceUri": "https://acme.blob.test/"}, f"acme.blob.test ({STORAGE}__blobServiceUri)"),
+        ({f"{STORAGE}__accountName": "other", STORAGE.upper(): " ", STORAGE: "AccountName=acme"}, f"acme ({STORAGE})"),
         ({STORAGE: " ", "Other": "AccountName=acme"}, f"{STORAGE} is not set"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from tidemark.analysis.advise.question import Options, Question
 from tidemark.analysis.advise.snippet import as_text, recommended
 from tidemark.analysis.simulation.answer import Choice, Row, choose
 from tidemark.analysis.simulation.field import TODAY, field
+from tidemark.foundation import wording
 from tidemark.foundation.wording import duration_text
 
 
@@ -93,7 +94,7 @@ UNITS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0))
 
 def percent_text(share: float) -> str:
     """Two decimals below ten per cent, for it is small shares that are asked for."""
-    return f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+    return wording.percent_text(share, 2 if share < 0.1 else 1)
 
 
 def saved(found: Answer) -> str:

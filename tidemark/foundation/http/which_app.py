@@ -60,22 +60,28 @@ _ADDRESS_KEY = re.compile(
 
 def connection_text(settings: Mapping[str, str], prefix: str, what: str) -> str:
     """`storage: acme (AzureWebJobsStorage__accountName)`: where a connection leads, and which setting says so. Of an address only the
-    host is shown, and of a connection string only its account or endpoint.
+    host is shown, and of a connection string only its account or endpoint. A connection string wins, as for the clients.
     """
-    for name, value in settings.items():
-        family, _, part = name.replace(":", "__").partition("__")
-        if family.casefold() != prefix.casefold() or not value.strip():
-            continue
-        if part.casefold() in _LEADING or not part:
-            return f"{what}: {_leads_to(value.strip(), is_string=not part)} ({sanitize_line(name)})"
+    names = {name.replace(":", "__").casefold(): name for name, value in settings.items() if value.strip()}
+    for part in _LEADING:
+        if name := names.get(f"{prefix}{part}".casefold()):
+            return f"{what}: {_leads_to(settings[name].strip(), is_string=not part)} ({sanitize_line(name)})"
     return f"{what}: {prefix} is not set"
 
 
-_LEADING = ("accountname", "fullyqualifiednamespace", "tableserviceuri", "accountendpoint")
+_LEADING = (
+    "",  # a connection string
+    "__accountName",
+    "__fullyQualifiedNamespace",
+    "__accountEndpoint",
+    "__tableServiceUri",
+    "__queueServiceUri",
+    "__blobServiceUri",
+)
 
 
 def _leads_to(value: str, *, is_string: bool) -> str:
-    if "usedevelopmentstorage=true" in value.replace(" ", "").casefold():
+    if _is_azurite(value):
         return "the local stack"
     found = _ADDRESS_KEY.search(value) if is_string else None
     text = found[1] if found else "" if is_string else value
@@ -86,8 +92,12 @@ def _leads_to(value: str, *, is_string: bool) -> str:
     return shorten(host, 100) if host else "a connection string"
 
 
+def _is_azurite(connection: str) -> bool:
+    return "usedevelopmentstorage=true" in connection.replace(" ", "").casefold()
+
+
 def _local_address(connection: str) -> tuple[str, int] | None:
-    if "usedevelopmentstorage=true" in connection.replace(" ", "").lower():
+    if _is_azurite(connection):
         return "127.0.0.1", _STORAGE_PORT
     found = _EMULATOR.search(connection)
     return (found[1], int(found[2] or 5672)) if found else None

@@ -83,6 +83,7 @@ class FakeParts:
             dry_run=False,
             parking=ParkingRules(),
         )
+        self.settings = {}
         self.positions, self.dead, self.hub = MemoryCheckpointStore(), MemoryDeadLetterStore(), FakeReceiver()
         self.later = MemoryDeadLetterStore()
         self.target = MemorySink(MappingOptions("orders"))

@@ -55,6 +55,14 @@ def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
     ]
 
 
+def test_a_hub_is_named_by_the_setting_that_connects_it(monkeypatch):
+    monkeypatch.setenv("EVENTHUB_CONNSTRING", "Endpoint=sb://acme.test/;SharedAccessKey=c2VjcmV0")
+
+    assert (
+        asked(monkeypatch, Checkup((FINE,))).output.splitlines()[-1] == "hub: acme.test (EVENTHUB_CONNSTRING)"
+    )
+
+
 def test_a_warning_is_no_failure(monkeypatch, ended):
     assert asked(monkeypatch, Checkup((FINE, ODD))).exit_code == 0
     assert ended == []
