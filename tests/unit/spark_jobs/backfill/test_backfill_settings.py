@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+import zstandard
 
+from consumer.decoding.avro_schemas import parse_schema
 from spark_jobs.backfill.run import BackfillSettings, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
@@ -15,6 +17,7 @@ from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.source_options import consumer_on_cosmos, for_executors
 from spark_jobs.reconciliation.job import refuse_what_removes
 from spark_jobs.reconciliation.keys import _keyed
+from tests.support.consumer.decoding import descriptors, message_class
 from tidemark.analysis.errors import InputError
 
 CONSUMER = {
@@ -74,22 +77,49 @@ def test_a_target_that_cannot_be_written_is_refused_by_its_setting(setting, told
         read_target({**CONSUMER, **setting})
 
 
-def test_a_packed_body_has_the_id_of_the_document_that_the_consumer_writes():
-    config = read_target({**CONSUMER, "CONSUMER_DECODER": "json", "CONSUMER_UNPACK": "gzip"})
+JSON = b'{"id": "a", "dest": "LGA"}'
+FLIGHT = """{"type": "record", "name": "Flight", "fields": [{"name": "id", "type": "string"}, {"name": "dest", "type": "string"}]}"""
+SINGLE = b"\xc3\x01" + bytes.fromhex(parse_schema(FLIGHT, "").fingerprint) + b"\x02a\x06LGA"
+ORDER = message_class("shop.Order")(id="a", big=1).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("name", "unpack", "body", "other", "rejection"),
+    [
+        ("json", "gzip", gzip.compress(JSON), JSON, "packed"),
+        ("json", "zstd", zstandard.compress(JSON), JSON, "packed"),
+        ("avro_single_object", "none", SINGLE, SINGLE[1:], "avro"),
+        ("avro_single_object", "gzip", gzip.compress(SINGLE), SINGLE, "packed"),
+        ("protobuf", "none", ORDER, b"\xff", "protobuf"),
+    ],
+)
+def test_a_body_has_the_id_of_the_document_that_the_consumer_writes(
+    tmp_path, name, unpack, body, other, rejection
+):
+    (tmp_path / "flight.avsc").write_text(FLIGHT)
+    (tmp_path / "shop.pb").write_bytes(descriptors())
+    files = {"avro_single_object": "flight.avsc", "protobuf": "shop.pb"}
+    settings = {"CONSUMER_DECODER": name, "CONSUMER_UNPACK": unpack}
+    if name in files:
+        settings["CONSUMER_SCHEMA_FILES"] = str(tmp_path / files[name])
+    if name == "protobuf":
+        settings["CONSUMER_PROTOBUF_MESSAGE"] = "shop.Order"
+    config = read_target({**CONSUMER, **settings})
     row = {
         "partition": "0",
         "sequence_number": 1,
         "enqueued_at": datetime(2026, 11, 27, tzinfo=UTC),
         "file": "f",
+        "offset": "",
+        "properties": None,
     }
-    bodies = (gzip.compress(b'{"id": "a", "dest": "LGA"}'), b'{"id": "a", "dest": "LGA"}')
-    rows = [{**row, "offset": "", "body": body, "properties": None} for body in bodies]
+    rows = [{**row, "body": each} for each in (body, other)]
 
-    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/dest"])
+    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"])
 
     assert [(key["document_id"], key["rejection"]) for key in keys.to_pylist()] == [
         ("a", None),
-        (None, "packed"),
+        (None, rejection),
     ]
 
 
