@@ -133,6 +133,11 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("torture")]
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name bytes that are no text by their argument: gzip writes the time, and each worker's test had another name."""
+    return argname if isinstance(val, bytes) and not val.isascii() else None
+
+
 def pytest_collection_finish():
     """What collecting thousands of tests leaves lives to the end: no garbage collection is to look through it again."""
     gc.collect()
