@@ -91,6 +91,10 @@ class MetricsReport(Struct, frozen=True):
     capacity_error: str | None = None
 
 
+REPORTED = "reported"
+"""Comparator of a number that is compared with nothing: the rule's sentence reports it."""
+
+
 class Evidence(Struct, frozen=True, gc=False):
     """The numbers of one rule: `<statistic> <metric> <value> <comparator> <threshold> over <span> s`."""
 

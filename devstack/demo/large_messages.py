@@ -96,7 +96,7 @@ async def show(service_bus: ServiceBusServer, storage: str, console: Console) ->
         "[green]each was processed once[/]" if outcome.holds else f"[red]not as it should be:[/] {outcome}"
     )
     console.print(
-        f"{outcome.messages} messages in {outcome.batches} batches, {outcome.claims} bodies in blobs, {outcome.duplicates} second delivery "
-        f"recognised: {verdict} ({outcome.seconds:.1f} s)"
+        f"{outcome.messages} messages in {outcome.batches} batches, {outcome.claims} bodies in blobs, {outcome.duplicates} delivered twice "
+        f"and recognised: {verdict} ({outcome.seconds:.1f} s)"
     )
     return outcome.holds

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import ceil, floor, log10
 
 from scaling.flip import Condition, Conditions, Flip
-from scaling.model import Effect, EffectOutcome, Evidence, Limit, Reason, Recommendation
+from scaling.model import REPORTED, Effect, EffectOutcome, Evidence, Limit, Reason, Recommendation
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 _BEFORE_RULES = {Reason.OVERRIDDEN, Reason.BELOW_MINIMUM, Reason.ABOVE_MAXIMUM, Reason.FALLBACK}
@@ -23,19 +23,20 @@ _ALONE = _BEFORE_RULES | _BLOCKED
 COLLECTING = "collecting"
 """How the note on windows that only have to fill begins. After a start, all have to: nothing is wrong."""
 
-REPORTED = "reported"
-"""Comparator of evidence that is compared with nothing: the rule's sentence reports it."""
-
 
 def evidence_text(evidence: Evidence) -> str:
-    """`average backlog 812 > 500 over 10 min (10 samples)`; never `500 > 500` for 500.4 > 500."""
+    """`average backlog 812 > 500 over 10 min (10 samples)`; never `500 > 500` for 500.4 > 500.
+
+    A number that the capacity follows from is compared with itself (`~`), and is only named.
+    """
     samples = count_text(evidence.samples, "sample")
     over = f" over {duration_text(evidence.span)} ({samples})" if evidence.samples else ""
     value, threshold = number_text(evidence.value), number_text(evidence.threshold)
     if value == threshold and evidence.value != evidence.threshold:
         value, threshold = repr(evidence.value), repr(evidence.threshold)
     head = f"{evidence.statistic} {evidence.metric}"
-    if evidence.comparator in {"<", "<=", ">", ">=", "~"}:
+    itself = evidence.comparator == "~" and evidence.value == evidence.threshold
+    if evidence.comparator in {"<", "<=", ">", ">=", "~"} and not itself:
         return f"{head} {value} {evidence.comparator} {threshold}{over}"
     return f"{head} {number_text(evidence.value)}{over}"
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from devstack.demo.common.view import Row, progress, sparklines
 from devstack.demo.streaming.run import SMOOTHED, Instance, StreamingRun, StreamSample, rates_of
-from tidemark.foundation.wording import percent_text
+from tidemark.foundation.wording import count_text, percent_text
 
 _STATES = {"running": "green", "killed": "red", "stopped": "dim"}
 
@@ -27,7 +27,7 @@ class StreamingPart:
         return (
             f"{now.documents + now.letters} of {self.run.records} settled, {rates.written:.0f} written/s, "
             f"lag {sum(now.lag)}, {rates.used:.0f} of {now.provisioned} RU/s, {percent_text(rates.throttled, 0)} throttled, "
-            f"{now.running} consumers, {now.letters} dead letters"
+            f"{count_text(now.running, 'consumer')}, {count_text(now.letters, 'dead letter')}"
         )
 
     def screen(self, width: int) -> RenderableType:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from scaling.log_entry import parse_decision_id
-from scaling.model import Evidence, Reason, Verdict
+from scaling.model import REPORTED, Evidence, Reason, Verdict
 from scaling.rules.service_level import (
     candidates,
     estimates,
@@ -40,9 +40,6 @@ LATE_SAMPLES = 8
 """Samples of a late count that are read at each report: those that were taken in before are left out. Chosen: more than a
 collector of minutes gives at once.
 """
-
-REPORTED = "reported"
-"""Comparator of numbers that the rule's sentence reports: they are compared with nothing."""
 
 RECENT = instances.MAX_START_UP
 """Seconds for which the last effect may be of instances that still start."""

@@ -71,6 +71,8 @@ def test_durations_are_rounded_without_sixty_minutes(seconds, text):
 def test_evidence_shows_both_numbers_the_window_and_the_samples():
     assert evidence_text(NUMBERS) == "average backlog 812 > 500 over 10 min (10 samples)"
     assert evidence_text(Evidence("r", "a", "latest", 5.0, "in", 0.0)) == "latest a 5"
+    assert evidence_text(Evidence("r", "rate", "maximum", 700.0, "~", 700.0)) == "maximum rate 700"
+    assert evidence_text(Evidence("r", "rate", "maximum", 690.0, "~", 700.0)) == "maximum rate 690 ~ 700"
 
 
 def test_evidence_never_shows_two_equal_numbers_that_are_not():
