@@ -91,8 +91,7 @@ class MetricsReport(Struct, frozen=True):
     capacity_error: str | None = None
 
 
-REPORTED = "reported"
-"""Comparator of a number that is compared with nothing: the rule's sentence reports it."""
+REPORTED = "reported"  # a comparator: the number is compared with nothing, the rule's sentence reports it
 
 
 class Evidence(Struct, frozen=True, gc=False):
