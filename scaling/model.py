@@ -15,6 +15,8 @@ from scaling.flip import Flip
 from scaling.notice import Acknowledged, Drain, Telling
 from scaling.reason import Reason as Reason
 
+REPORTED = "reported"  # a comparator: the number is compared with nothing, the rule's sentence reports it
+
 
 class Direction(StrEnum):
     OUT = "out"
@@ -89,9 +91,6 @@ class MetricsReport(Struct, frozen=True):
     failures: tuple[MetricFailure, ...] = ()
     capacity: Capacity | None = None
     capacity_error: str | None = None
-
-
-REPORTED = "reported"  # a comparator: the number is compared with nothing, the rule's sentence reports it
 
 
 class Evidence(Struct, frozen=True, gc=False):
