@@ -194,7 +194,9 @@ class Task(Struct, frozen=True):
         with Progress(*_COLUMNS, console=console) as progress:
             bar = progress.add_task("replaying", total=None, counts="")
             async for letters in self._chunks(store):
-                chosen = [each for each in letters if self.selection.takes(each) and not await held.why(each)]
+                taken = [each for each in letters if self.selection.takes(each)]
+                waits = {each.id: why for each in taken if (why := await held.why(each))}
+                chosen = [each for each in taken if each.id not in waits]
                 done: list[str] = []
                 for letter, result in await self._write(replayer, chosen):
                     if result.outcome is Outcome.WRITTEN and await _has_more(store, letter):
@@ -208,8 +210,8 @@ class Task(Struct, frozen=True):
                 written += len(done)
                 for letter in letters:
                     if letter.id not in done:
-                        if self.selection.takes(letter) and letter not in chosen:
-                            remain.append((letter, await held.why(letter)))
+                        if letter.id in waits:
+                            remain.append((letter, waits[letter.id]))
                         await held.add(letter)
                 counts = f"{written:,} written, {len(remain):,} remain"
                 progress.update(bar, advance=len(letters), counts=counts)
@@ -246,21 +248,36 @@ _COLUMNS = (
 
 
 class _Held:
-    """The keys of events that stay parked, for which later ones of the key wait."""
+    """The keys of events that stay parked, for which later ones of the key wait. While the schema of one cannot be fetched, its key
+    is unknown, and all later ones of its partition wait.
+    """
 
     def __init__(self, preparation: Preparation, *, by_key: bool) -> None:
         self._preparation = preparation
         self._by_key = by_key
         self._keys: set[tuple[str, str]] = set()
+        self._unknown: dict[str, str] = {}
 
     async def why(self, letter: DeadLetter) -> str:
-        """Why an event must wait; '' if it need not. Raises UnavailableError while its schema cannot be fetched."""
-        waits = self._by_key and not self._keys.isdisjoint(await self._keys_of(letter))
-        return "would wait: an earlier event of its key stays parked" if waits else ""
+        """Why an event must wait; '' if it need not."""
+        if not self._by_key:
+            return ""
+        if (why := self._unknown.get(letter.event.place)) is not None:
+            return f"would wait: an earlier event of its partition stays parked, whose key is unknown: {why}"
+        try:
+            keys = await self._keys_of(letter)
+        except UnavailableError as error:
+            self._unknown[letter.event.place] = str(error)
+            return f"would wait: {error}"
+        return "" if self._keys.isdisjoint(keys) else "would wait: an earlier event of its key stays parked"
 
     async def add(self, letter: DeadLetter) -> None:
-        if self._by_key:
+        if not self._by_key or letter.event.place in self._unknown:
+            return
+        try:
             self._keys |= await self._keys_of(letter)
+        except UnavailableError as error:
+            self._unknown[letter.event.place] = str(error)
 
     async def _keys_of(self, letter: DeadLetter) -> set[tuple[str, str]]:
         return {(letter.event.place, record.key) for record in await _records(self._preparation, letter)}

@@ -552,6 +552,38 @@ def test_with_order_by_key_a_parked_event_stays_while_an_earlier_one_of_its_key_
     assert ("an earlier event of its key stays parked" in done.stderr) is (fails or chosen.startswith("2"))
 
 
+def test_with_order_by_key_the_events_of_a_partition_stay_behind_one_whose_schema_cannot_be_fetched(
+    parts, tidemark
+):
+    class Registry:
+        """It has the schema of the first event only. Each body is JSON."""
+
+        asked = 0
+
+        def missing(self, events):
+            return ["5"] if any(event.sequence_number > 1 for event in events) else []
+
+        async def load(self, ids, *, deadline):
+            self.asked += 1
+            raise UnavailableError("no registry")
+
+        def decode(self, event):
+            return [json.loads(event.body)]
+
+    registry, parts.unguarded_sinks = Registry(), []
+    parts.preparation = lambda sink: Preparation(sink.prepare, decoder=registry)
+    park(parts, *(dead_letter(n, b'{"id": "%d"}' % n) for n in range(1, 9)), order=ParkOrder.KEY)
+    dry = tidemark("dead-letters", "replay", "--all", "--parked", "--dry-run")
+    asked = registry.asked
+    done = tidemark("dead-letters", "replay", "--all", "--parked", "--yes")
+
+    assert ("1 would be written" in dry.output, "1 would wait: no registry" in dry.output) == (True, True)
+    assert "6 would wait: an earlier event of its partition stays parked, whose key is unknown" in dry.output
+    assert parked(parts) == [2, 3, 4, 5, 6, 7, 8]
+    assert done.stderr.count("whose key is unknown: no registry") == 6
+    assert (asked, registry.asked) == (1, 2), "each takes a minute"
+
+
 def test_a_parked_event_becomes_a_dead_letter_first_for_a_sink_that_removes_that_itself(parts, tidemark):
     class Transactional(MemorySink):
         transactional = True
