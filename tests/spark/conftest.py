@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from devstack.demo.spark.child import SMALL_DATA
+from devstack.demo.spark.child import SMALL_DATA, remember_java_names
 from spark_jobs.sources.registration import spark_session
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
@@ -22,6 +22,7 @@ EAST, WEST = "Europe/Berlin", "America/St_Johns"
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """local[2], one shuffle partition, UTC; jobs under test find it as the active session."""
+    remember_java_names()
     session = spark_session("tests", cores=2, memory="1g", extra=SMALL_DATA)
     yield session
     session.stop()
