@@ -228,7 +228,8 @@ class Routes(Struct, frozen=True):
     """Sorted. A lane has the routes from its bound up to the next bound."""
     lanes: tuple[str, ...] = ("all",)
     by_partition: bool = False
-    """Whether each Event Hubs partition is a lane, whose records are written in order. Such a sink has `attach` and `detach`."""
+    """Whether each Event Hubs partition is a lane, whose records are written in order. Such a sink has `attach`, `detach` and `replay`."""
+    appends: bool = False  # a record written again stands there twice: a replay writes none that the sink has
     batches: BatchLimits | None = None
     """How batches of these lanes are cut; None as the settings say."""
     of_sinks: Mapping[str, Routes] = {}
@@ -300,8 +301,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     incarnation: str = ""
     """`hub` as text. Keys made of positions contain it, so that events of a hub that was created anew overwrite nothing of
     the hub before. '' for the first hub of a name, whose keys are plain."""
-    number: int | None = None
-    """The oldest event then. Receiving begins there while nothing is settled."""
+    number: int | None = None  # the oldest event then, where receiving begins while nothing is settled
     time: float | None = None
     """Instead of `number`: the enqueued time from which on events are received, epoch seconds."""
     since: float = 0.0

@@ -99,10 +99,11 @@ class OrderedSink(Sink, Protocol):
 
     def detach(self, partition: str) -> None: ...
 
-    async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
-        """Writes the records of one dead letter's event, whatever the mark, and once however often it is repeated.
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> Sequence[WriteResult]:
+        """Writes records of one dead letter's event, whatever the mark, and each of them once, however often it is repeated. One
+        result per record.
 
-        Raises UnavailableError if the outcome is unknown.
+        Raises UnavailableError if the outcome of all of them is unknown.
         """
         ...
 
@@ -110,7 +111,8 @@ class OrderedSink(Sink, Protocol):
 class TransactionalSink(OrderedSink, Protocol):
     """An ordered sink that commits records, dead letters and the checkpoint in one transaction.
 
-    `write` gets rejected records too, in their order, and stores them as dead letters: their result is WRITTEN.
+    `write` gets rejected records too, in their order, and stores them as dead letters: their result is WRITTEN. `replay` gets
+    rejected and dropped ones too; what it writes it takes out of the stored dead letter, and does nothing without one.
     """
 
 

@@ -30,9 +30,9 @@ from consumer.cli.selecting import (
 from consumer.cli.support import DEADLINE, Hub, Root, Yes, console, fail, plain
 from consumer.core.parked import has_names
 from consumer.mapping.preparing import Preparation
-from consumer.model import DeadLetter, Outcome, Record, WriteResult
+from consumer.model import DeadLetter, Outcome, Record
 from consumer.ports import DeadLetterStore, Sink
-from consumer.running.writing.replaying import ComparingSink, Replay, records_left
+from consumer.running.writing.replaying import ComparingSink, Replay, Replayed, records_left
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import UnavailableError
@@ -162,7 +162,8 @@ class Task(Struct, frozen=True):
             records = left
         rejections = sorted({record.rejection.reason for record in records if record.rejection is not None})
         if rejections:
-            return f"would be rejected: {', '.join(rejections)}"
+            is_all = all(record.rejection or record.dropped for record in records)
+            return f"would be rejected{'' if is_all else ' in part'}: {', '.join(rejections)}"
         if all(record.dropped is not None for record in records):
             return "would be dropped"
         guarded = [
@@ -206,6 +207,9 @@ class Task(Struct, frozen=True):
                         superseded += result.reason == SUPERSEDED
                     else:
                         remain.append((letter, result.reason or f"{result.outcome} {result.status}"))
+                        # Another one may have removed it meanwhile, or stored further records.
+                        if result.left is not None and await store.get(letter.id) == letter:
+                            await store.put([result.left], deadline=support.soon(DEADLINE))
                 await store.delete(done)
                 written += len(done)
                 for letter in letters:
@@ -225,7 +229,7 @@ class Task(Struct, frozen=True):
 
     async def _write(
         self, replayer: Replay, letters: Sequence[DeadLetter]
-    ) -> list[tuple[DeadLetter, WriteResult]]:
+    ) -> list[tuple[DeadLetter, Replayed]]:
         if self.parked and letters and replayer.sink.transactional:
             # It writes what is a dead letter, and removes that, in one transaction.
             group, store = self.parts.config.consumer_group, self.parts.dead_letters()

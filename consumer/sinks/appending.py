@@ -49,20 +49,33 @@ class AppendingSink(PartitionedSink):
         """The rows as they are stored now. Any exception means that they are unknown."""
 
     @abstractmethod
-    async def load_event(self, event: Event) -> AppendLog:
-        """A log of this one event, apart from that of its partition: its mark is NOTHING_SETTLED until the event is written again."""
+    async def load_event(self, event: Event, index: int | None = None) -> AppendLog:
+        """A log of this one event, or of one of its records, apart from that of its partition: its mark is NOTHING_SETTLED until
+        that is written again.
+        """
 
     def writer(self, claim: Claim) -> Appender:
         return Appender(claim, self.load)
 
     async def write_again(self, records: Sequence[Record]) -> Results:
         stored = await self.load_event(records[0].event)
-        if stored.mark == NOTHING_SETTLED:
-            try:
-                await stored.append(records, records[0].event.sequence_number)
-            except RefusedError as error:
-                return [_rejected(error)] * len(records)
-        return [WRITTEN] * len(records)
+        if stored.mark != NOTHING_SETTLED:  # with several records, an older version wrote all of them
+            return [WRITTEN] * len(records)
+        return [
+            await _append_once(
+                stored if each.of == 1 else await self.load_event(each.event, each.index), each
+            )
+            for each in records
+        ]
+
+
+async def _append_once(stored: AppendLog, record: Record) -> WriteResult:
+    if stored.mark == NOTHING_SETTLED:
+        try:
+            await stored.append([record], record.event.sequence_number)
+        except RefusedError as error:
+            return _rejected(error)
+    return WRITTEN
 
 
 class Appender:

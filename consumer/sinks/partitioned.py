@@ -21,7 +21,6 @@ CLOSING = 4.0
 """Seconds for writes under way and connections to end. Chosen: a second less than the consumer waits for all its sinks."""
 
 Results = Sequence[WriteResult]
-_SEVERITY = {Outcome.WRITTEN: 0, Outcome.RETRY: 1, Outcome.REJECT: 2}
 
 
 class PartitionWriter(Protocol):
@@ -126,7 +125,7 @@ class PartitionedSink(ABC):
     transactional = False
 
     def __init__(self, batches: BatchLimits) -> None:
-        self._routes = Routes(by_partition=True, batches=batches)
+        self._routes = Routes(by_partition=True, appends=True, batches=batches)
         self._writes = PartitionWrites[_Attached](
             lambda position, records: self._start(position.writer.write(records)),
             lambda error: f"{type(error).__name__}: {error}",
@@ -145,22 +144,17 @@ class PartitionedSink(ABC):
 
     @abstractmethod
     async def write_again(self, records: Sequence[Record]) -> Results:
-        """Writes the records of one event apart from its partition's mark, which may be far beyond it. As PartitionWriter.write."""
-
-    async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
-        """Writes the records of a dead letter's event, whatever the mark.
-
-        Raises UnavailableError if the outcome is unknown; repeating the call is safe.
+        """Writes records of one event apart from its partition's mark, which may be far beyond it, each of them once, however often this
+        is repeated and with whichever others. As PartitionWriter.write.
         """
-        written = [record for record in records if record.dropped is None]
-        if not written:
-            return WriteResult(Outcome.WRITTEN, reason="dropped")
+
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> Results:
+        """Writes records of a dead letter's event, whatever the mark. Raises UnavailableError; see OrderedSink."""
         try:
             async with asyncio.timeout_at(deadline):
-                results = await self.write_again(written)
+                return await self.write_again(records)
         except Exception as error:  # whatever it is, trying again shows the outcome
             raise UnavailableError(f"{type(error).__name__}: {error}") from error
-        return max(results, key=lambda result: _SEVERITY[result.outcome])
 
     async def routes(self) -> Routes:
         return self._routes

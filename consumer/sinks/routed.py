@@ -16,7 +16,7 @@ from msgspec import structs
 
 from consumer.mapping.documents import rejected
 from consumer.mapping.preparing import Prepare
-from consumer.model import Batch, Claim, Outcome, Record, Rejection, Routes, Write, WriteResult
+from consumer.model import Batch, Claim, Record, Rejection, Routes, Write, WriteResult
 from consumer.ports import AskedSink, OrderedSink, Sink
 from tidemark.foundation.errors import SettingsError, UnavailableError
 
@@ -65,26 +65,9 @@ class RoutedSink:
         sink = self._sinks[batch.records[0].sink]
         return await sink.write(structs.replace(batch, lane=lane), deadline=deadline)
 
-    async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
-        """Writes the records of one dead letter's event, each by its sink. Raises UnavailableError, as OrderedSink.replay does.
-
-        Repeated, it writes to all of these sinks again; one with a mark stores what a replay wrote once.
-        """
-        results: list[WriteResult] = []
-        for name in dict.fromkeys(record.sink for record in records):
-            mine = [record for record in records if record.sink == name]
-            routes, sink = self._routes[name], self._sinks[name]
-            if routes.by_partition:
-                results.append(await cast("OrderedSink", sink).replay(mine, deadline=deadline))
-                continue
-            for record in mine:  # one after the other: they may be of one document
-                batch = Batch(0, routes.lane_of(record), (record,))
-                try:
-                    results += await sink.write(batch, deadline=deadline)
-                except Exception as error:  # a sink's exception is RETRY
-                    raise UnavailableError(f"sink '{name}': {type(error).__name__}: {error}") from error
-        outcomes = (Outcome.REJECT, Outcome.RETRY, Outcome.WRITTEN)
-        return min(results, key=lambda result: outcomes.index(result.outcome))
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> Sequence[WriteResult]:
+        """Writes records of one ordered sink, as OrderedSink.replay."""
+        return await cast("OrderedSink", self._sinks[records[0].sink]).replay(records, deadline=deadline)
 
     async def routes(self) -> Routes:
         """A sink that does not answer keeps the routes that it had: its records are then refused, and it is asked again."""

@@ -152,3 +152,34 @@ async def test_a_set_that_is_another_one_after_a_kill_is_sent_as_it_is_and_told(
     assert {result.outcome for result in results} == {Outcome.WRITTEN}
     assert {f'{{"n":{n}}}' for n in range(EVENTS)} <= bodies
     assert "the mapping has changed" in caplog.text
+
+
+@given(
+    st.lists(
+        st.tuples(st.sets(st.integers(0, 3)), st.sampled_from(["", "drop_ack", "no_answer"])), max_size=5
+    ),
+    st.booleans(),
+)
+def test_each_record_of_a_replayed_event_is_there_once_with_whichever_others_it_is_replayed(steps, by_old):
+    async def play():
+        world = World()
+        sink = EventHubsSink(Forwarding("ns/copies", STREAM, "", "document"), "copy", world.make)
+        records = [
+            structs.replace(sink.prepare(Write(flight(3), {"n": n}, n)), index=n, of=4) for n in range(4)
+        ]
+        if by_old:  # an older version was killed after one set for all records of the event
+            name = f"copy~{records[0].event.place}~again~3"
+            old = sink._again(records[0].event, name)
+            await old.write(records)
+            await old.aclose()
+        for numbers, fault in [*steps, (set(range(4)), "")]:
+            world.service.faults += [("send", fault, "")] if fault else []
+            if some := [records[n] for n in sorted(numbers)]:
+                await sink.replay(some, deadline=asyncio.get_running_loop().time() + 5)
+        world.service.faults.clear()
+        results = await sink.replay(records, deadline=asyncio.get_running_loop().time() + 5)
+        await sink.aclose()
+        assert {result.outcome for result in results} == {Outcome.WRITTEN}
+        return sorted(json.loads(read(each)[0])["n"] for log in world.service.stored.values() for each in log)
+
+    assert asyncio.run(play()) == [0, 1, 2, 3]

@@ -6,27 +6,16 @@ import asyncio
 import random
 from collections.abc import Collection, Sequence
 from itertools import count
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
-from consumer.core.parked import has_names, name_of
+from msgspec import structs
+
+from consumer.core.parked import has_names, name_of, names_of
 from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
-from consumer.ports import Sink
+from consumer.ports import OrderedSink, Sink
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.pacing.retry_delay import delay
-
-
-@runtime_checkable
-class ReplayingSink(Protocol):
-    """An ordered sink. It needs a method of its own, because `write` skips events at or below the mark."""
-
-    async def replay(self, records: Sequence[Record], *, deadline: float) -> WriteResult:
-        """Writes the records of one event, once however often it is repeated. A transactional sink removes the dead letter in the
-        same transaction, and does nothing without it.
-
-        Raises UnavailableError: the outcome is unknown, and repeating the call is safe.
-        """
-        ...
 
 
 @runtime_checkable
@@ -38,6 +27,12 @@ class ComparingSink(Protocol):
         ...
 
 
+class Replayed(WriteResult, frozen=True, gc=False):
+    """The result of a dead letter, and, if some of its event's records are written and others are not, the letter that is left."""
+
+    left: DeadLetter | None = None
+
+
 class Replay:
     """Maps dead letters by the present settings and writes them; those of one key in their order."""
 
@@ -45,7 +40,7 @@ class Replay:
         self, sink: Sink, routes: Routes, preparation: Preparation | None = None, *, whole: bool = False
     ) -> None:
         """`routes` as the sink's `open` gave them. Without a `preparation` the sink reads the bodies itself. `whole` writes all records
-        of an event, also those that are not in its dead letter because they were written.
+        of an event, also those that are not in its dead letter because they were written, but for sinks that append.
         """
         self.sink = sink
         self._routes = routes
@@ -53,7 +48,7 @@ class Replay:
         self._whole = whole
         self._batch_ids = count(1)
 
-    async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
+    async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[Replayed]:
         """One result per dead letter, in their order. Those that still need a retry at `deadline` are RETRY.
 
         An event with several records is written when all of them are that its dead letter names; see `records_left`.
@@ -61,7 +56,7 @@ class Replay:
         late = await self._without_schema(dead_letters, deadline)
         ready = [each for each, why in zip(dead_letters, late, strict=True) if not why]
         written = iter(await self._write_ready(ready, deadline))
-        return [WriteResult(Outcome.RETRY, reason=why) if why else next(written) for why in late]
+        return [Replayed(Outcome.RETRY, reason=why) if why else next(written) for why in late]
 
     async def _without_schema(self, dead_letters: Sequence[DeadLetter], deadline: float) -> list[str]:
         """For each dead letter why its schema could not be fetched; '' where it was, or none is needed."""
@@ -75,21 +70,33 @@ class Replay:
             return [str(error) if decoder.missing([event]) else "" for event in events]
         return [""] * len(events)
 
-    async def _write_ready(
-        self, dead_letters: Sequence[DeadLetter], deadline: float
-    ) -> Sequence[WriteResult]:
-        prepared = [self._preparation.records([dead_letter.event]) for dead_letter in dead_letters]
+    async def _write_ready(self, dead_letters: Sequence[DeadLetter], deadline: float) -> list[Replayed]:
+        units = [self._units(self.records_of(letter)) for letter in dead_letters]
+        answers = iter(await self._write_units([unit for own in units for unit in own], deadline))
+        return [
+            _of_event(letter, [pair for unit in own for pair in zip(unit, next(answers), strict=True)])
+            for letter, own in zip(dead_letters, units, strict=True)
+        ]
+
+    def records_of(self, letter: DeadLetter) -> list[Record]:
+        """The records of a dead letter's event that are to be written, as the present settings make them."""
+        records = self._preparation.records([letter.event])
+        left = records_left(records, letter.records, letter.of)
         if not self._whole:
-            prepared = [
-                records_left(records, letter.records, letter.of)
-                for records, letter in zip(prepared, dead_letters, strict=True)
-            ]
-        together = isinstance(self.sink, ReplayingSink)
-        units: list[list[Record]] = []
-        for records in prepared:
-            units += [records] if together else [[record] for record in records]
-        results = iter(await self._write_units(units, deadline))
-        return [_of_event([next(results) for _ in range(1 if together else len(each))]) for each in prepared]
+            return left
+        return [each for each in records if each in left or not self._routes.of(each).appends]
+
+    def _units(self, records: Sequence[Record]) -> list[list[Record]]:
+        """What is written together: of an ordered sink the records of the event, else each record."""
+        units: dict[tuple[str, int], list[Record]] = {}
+        for record in records:
+            units.setdefault((record.sink, -1 if self._is_ordered(record) else record.index), []).append(
+                record
+            )
+        return list(units.values())
+
+    def _is_ordered(self, record: Record) -> bool:
+        return self.sink.transactional or self._routes.of(record).by_partition
 
     async def write_records(
         self, records: Sequence[Record], *, deadline: float, by_key: bool = False
@@ -97,70 +104,66 @@ class Replay:
         """One result per record, in their order; those of one key are written one after the other. `by_key`: what comes after a
         rejected record of its key is not tried, and RETRY.
         """
-        return await self._write_units([[record] for record in records], deadline, by_key=by_key)
+        answers = await self._write_units([[record] for record in records], deadline, by_key=by_key)
+        return [answer for [answer] in answers]
 
     async def _write_units(
         self, units: Sequence[list[Record]], deadline: float, *, by_key: bool = False
-    ) -> list[WriteResult]:
-        """A unit is what is written together: one record, or with a ReplayingSink those of one event."""
-        results: dict[int, WriteResult] = {}
+    ) -> list[list[WriteResult]]:
+        """A result for each record of each unit. A transactional sink gets rejected and dropped records too: it changes the dead
+        letter itself.
+        """
+        known = [[_without_writing(record) for record in unit] for unit in units]
+        is_given = [[self.sink.transactional or answer is None for answer in own] for own in known]
         pending: dict[int, list[Record]] = {}
-        for index, records in enumerate(units):
-            to_write = [record for record in records if record.dropped is None]
-            rejected = [record.rejection for record in records if record.rejection is not None]
-            if rejected:
-                reason = "; ".join(f"{rejection.reason}: {rejection.detail}" for rejection in rejected)
-                results[index] = WriteResult(Outcome.REJECT, reason=reason, rejection=rejected[0])
-            elif to_write or self.sink.transactional:  # such a sink removes the dead letter itself
-                pending[index] = to_write or records
-            else:
-                results[index] = WriteResult(Outcome.WRITTEN, reason="dropped")
+        for index, (unit, given) in enumerate(zip(units, is_given, strict=True)):
+            if any(given) and any(record.rejection is None for record in unit):
+                pending[index] = [record for record, is_one in zip(unit, given, strict=True) if is_one]
+        answered: dict[int, Sequence[WriteResult]] = {}
         failures = 0
         while pending:
             answers = await self._attempt(pending, deadline)
-            results |= answers
-            retries = [answer for answer in answers.values() if answer.outcome is Outcome.RETRY]
-            failures = failures + 1 if len(retries) == len(answers) else 0
+            answered |= answers
+            results = [answer for own in answers.values() for answer in own]
+            retries = [answer for answer in results if answer.outcome is Outcome.RETRY]
+            failures = failures + 1 if len(retries) == len(results) else 0
             waits = [delay(answer.retry_after, failures, random.random) for answer in retries]
             pause = max(waits, default=0.0)
-            for index, answer in answers.items():
-                if answer.outcome is not Outcome.RETRY:
+            for index, own in answers.items():
+                if all(answer.outcome is not Outcome.RETRY for answer in own):
                     done = pending.pop(index)
-                    if by_key and answer.outcome is Outcome.REJECT:
-                        results |= _take_behind(done, pending)
-            if any(answer.rerouted for answer in answers.values()):
+                    if by_key and any(answer.outcome is Outcome.REJECT for answer in own):
+                        answered |= _take_behind(done, pending)
+            if any(answer.rerouted for answer in results):
                 self._routes = await self.sink.routes()
             if asyncio.get_running_loop().time() + pause >= deadline:
                 break
             await asyncio.sleep(pause)
-        untried = WriteResult(Outcome.RETRY, reason="no time was left to try it")
-        return [results.get(index, untried) for index in range(len(units))]
+        return [
+            _joined(own, given, answered.get(index, ()))
+            for index, (own, given) in enumerate(zip(known, is_given, strict=True))
+        ]
 
-    async def _attempt(self, pending: dict[int, list[Record]], deadline: float) -> dict[int, WriteResult]:
+    async def _attempt(
+        self, pending: dict[int, list[Record]], deadline: float
+    ) -> dict[int, Sequence[WriteResult]]:
         """Writes the pending units that have no key in common with one before them."""
-        chosen: list[int] = []
+        answers: dict[int, Sequence[WriteResult]] = {}
+        lanes: dict[str, list[int]] = {}
         before: set[str] = set()
         for index, records in pending.items():
             keys = {record.key for record in records}
-            if before.isdisjoint(keys):
-                chosen.append(index)
+            if before.isdisjoint(keys) and self._is_ordered(records[0]):
+                answers[index] = await self._replay(records, deadline)
+            elif before.isdisjoint(keys):
+                lanes.setdefault(self._routes.lane_of(records[0]), []).append(index)
             before |= keys
-        if isinstance(self.sink, ReplayingSink):
-            return {index: await self._replay(self.sink, pending[index], deadline) for index in chosen}
-        lanes: dict[str, list[int]] = {}
-        for index in chosen:
-            lanes.setdefault(self._routes.lane_of(pending[index][0]), []).append(index)
-        answered = await asyncio.gather(
-            *(
-                self._write(lane, [pending[i][0] for i in indices], deadline)
-                for lane, indices in lanes.items()
-            )
+        written = await asyncio.gather(
+            *(self._write(lane, [pending[i][0] for i in own], deadline) for lane, own in lanes.items())
         )
-        return {
-            index: answer
-            for indices, answers in zip(lanes.values(), answered, strict=True)
-            for index, answer in zip(indices, answers, strict=True)
-        }
+        for own, results in zip(lanes.values(), written, strict=True):
+            answers |= {index: [result] for index, result in zip(own, results, strict=True)}
+        return answers
 
     async def _write(self, lane: str, records: list[Record], deadline: float) -> Sequence[WriteResult]:
         try:
@@ -170,11 +173,37 @@ class Replay:
         except Exception as error:  # a sink's exception is RETRY for the whole batch
             return [WriteResult(Outcome.RETRY, reason=str(error))] * len(records)
 
-    async def _replay(self, sink: ReplayingSink, records: list[Record], deadline: float) -> WriteResult:
+    async def _replay(self, records: list[Record], deadline: float) -> Sequence[WriteResult]:
+        answer: Sequence[WriteResult] | WriteResult
         try:
-            return await sink.replay(records, deadline=deadline)
+            answer = await cast("OrderedSink", self.sink).replay(records, deadline=deadline)
         except UnavailableError as error:
-            return WriteResult(Outcome.RETRY, reason=str(error), retry_after=error.retry_after)
+            answer = WriteResult(Outcome.RETRY, reason=str(error), retry_after=error.retry_after)
+        # A sink of one's own may give one result for all of them, as was asked for until 0.2.0.
+        return [answer] * len(records) if isinstance(answer, WriteResult) else answer
+
+
+def _without_writing(record: Record) -> WriteResult | None:
+    """The result of a record that no sink is needed for."""
+    if record.rejection is not None:
+        why = record.rejection
+        return WriteResult(Outcome.REJECT, reason=f"{why.reason}: {why.detail}", rejection=why)
+    return None if record.dropped is None else WriteResult(Outcome.WRITTEN, reason="dropped")
+
+
+def _joined(
+    known: Sequence[WriteResult | None], is_given: Sequence[bool], answers: Sequence[WriteResult]
+) -> list[WriteResult]:
+    """What is known without the sink, and its answers for the records that it was given; none were given in time without any."""
+    left = iter(answers)
+    results: list[WriteResult] = []
+    for own, is_one in zip(known, is_given, strict=True):
+        answer = next(left, _UNTRIED) if is_one else _UNTRIED
+        results.append(answer if own is None or (is_one and own.outcome is Outcome.WRITTEN) else own)
+    return results
+
+
+_UNTRIED = WriteResult(Outcome.RETRY, reason="no time was left to try it")
 
 
 def records_left(records: list[Record], names: Collection[str], of: int) -> list[Record]:
@@ -185,19 +214,26 @@ def records_left(records: list[Record], names: Collection[str], of: int) -> list
     return [record for record in records if name_of(record) in names] if known else records
 
 
-def _take_behind(rejected: Sequence[Record], pending: dict[int, list[Record]]) -> dict[int, WriteResult]:
+def _take_behind(
+    rejected: Sequence[Record], pending: dict[int, list[Record]]
+) -> dict[int, Sequence[WriteResult]]:
     """Removes what has a key in common with rejected records, and returns its results."""
     keys = {record.key for record in rejected}
+    why = WriteResult(Outcome.RETRY, reason="behind a rejected record of its key")
     behind = [index for index, records in pending.items() if any(record.key in keys for record in records)]
-    for index in behind:
-        del pending[index]
-    return dict.fromkeys(behind, WriteResult(Outcome.RETRY, reason="behind a rejected record of its key"))
+    return {index: [why] * len(pending.pop(index)) for index in behind}
 
 
-def _of_event(results: Sequence[WriteResult]) -> WriteResult:
+def _of_event(letter: DeadLetter, answers: Sequence[tuple[Record, WriteResult]]) -> Replayed:
     """The result of an event: rejected if any record is, else to be tried again if any record is."""
-    for outcome in (Outcome.REJECT, Outcome.RETRY):
-        found = [result for result in results if result.outcome is outcome]
-        if found:
-            return found[0]
-    return results[0]
+    severity = {Outcome.REJECT: 0, Outcome.RETRY: 1, Outcome.WRITTEN: 2}
+    result = min((answer for _, answer in answers), key=lambda answer: severity[answer.outcome])
+    if result.outcome is Outcome.REJECT:
+        reasons = dict.fromkeys(a.reason for _, a in answers if a.outcome is Outcome.REJECT)
+        result = structs.replace(result, reason="; ".join(filter(None, reasons)))
+    open_ = [record for record, answer in answers if answer.outcome is not Outcome.WRITTEN]
+    left = None
+    if open_ and len(open_) < len(answers):
+        names, of = names_of(open_)
+        left = structs.replace(letter, records=names, of=of)
+    return Replayed(**structs.asdict(result), left=left)

@@ -32,9 +32,10 @@ def identity_of(stream: Stream, sink: str, claim: Claim) -> str:
     return _identity(stream, sink, f"{claim.partition}@{incarnation}" if incarnation else claim.partition)
 
 
-def identity_of_event(stream: Stream, sink: str, event: Event) -> str:
-    """Names one event that is written again, apart from its partition."""
-    return f"{_identity(stream, sink, event.place)}/again-{event.sequence_number}"
+def identity_of_event(stream: Stream, sink: str, event: Event, index: int | None = None) -> str:
+    """Names one event that is written again, or one record of it, apart from its partition."""
+    of_record = "" if index is None else f"-{index}"
+    return f"{_identity(stream, sink, event.place)}/again-{event.sequence_number}{of_record}"
 
 
 def _identity(stream: Stream, sink: str, place: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,7 +21,17 @@ from msgspec import Struct
 
 from consumer.errors import FencedError
 from consumer.mapping.sources import parse_source
-from consumer.model import NOTHING_SETTLED, Claim, Outcome, Record, Rejection, Routes, Write, WriteResult
+from consumer.model import (
+    NOTHING_SETTLED,
+    Claim,
+    Event,
+    Outcome,
+    Record,
+    Rejection,
+    Routes,
+    Write,
+    WriteResult,
+)
 from consumer.options import BatchLimits
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, amqp_properties, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, warn_if_rerouted
@@ -120,14 +130,20 @@ class EventHubsSink(PartitionedSink):
         return Forwarder(claim.partition, self._forwarding, lambda: self._make(name), claim)
 
     async def write_again(self, records: Sequence[Record]) -> Results:
-        """The event has a producer and a state of its own, so that it is there once however often this is repeated."""
+        """Each record has a producer and a state of its own. An older version had one for the event, which is gone on with."""
         event = records[0].event
         name = f"{self._name}~{event.place}~again~{event.sequence_number}"
-        forwarder = Forwarder(event.partition, self._forwarding, lambda: self._make(name))
-        try:
-            return await forwarder.write(records)
-        finally:
-            await forwarder.aclose()
+        async with aclosing(self._again(event, name)) as forwarder:
+            if records[0].of == 1 or await forwarder.has_begun(records):
+                return await forwarder.write(records)
+        results: list[WriteResult] = []
+        for record in records:
+            async with aclosing(self._again(event, f"{name}~{record.index}")) as forwarder:
+                results += await forwarder.write([record])
+        return results
+
+    def _again(self, event: Event, name: str) -> Forwarder:
+        return Forwarder(event.partition, self._forwarding, lambda: self._make(name))
 
 
 @dataclass
@@ -165,6 +181,13 @@ class Forwarder:
         self._targets = {}
         if producer is not None:
             await producer.close(timeout=3.0)
+
+    async def has_begun(self, records: Sequence[Record]) -> bool:
+        """Whether the saved states know of a set for any of the partitions of these records."""
+        producer = await self._opened()
+        ids = dict.fromkeys(map(self._choose, records))
+        targets = [await self._target(producer, id_) for id_ in ids]
+        return any(each.mark[0] != NOTHING_SETTLED or each.pending is not None for each in targets)
 
     async def write(self, records: Sequence[Record]) -> Results:
         try:

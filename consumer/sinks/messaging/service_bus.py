@@ -100,7 +100,7 @@ class ServiceBusSink:
             await self._drop(sender)
 
     async def routes(self) -> Routes:
-        return Routes(batches=BATCHES)
+        return Routes(appends=True, batches=BATCHES)
 
     def prepare(self, write: Write) -> Record:
         return self._forwarding.prepare(write)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from msgspec import structs
 from sqlalchemy import Connection
@@ -43,11 +44,17 @@ class SqlSinkBeside(SqlTransactionalSink):
             )
         self._marks = structs.replace(self.scope, consumer_group=group)
 
-    def _replay_once(self, records: Sequence[Record]) -> None:
-        """The dead letter is not in this database. Repeated after an unknown outcome, a table without a key gets the rows twice."""
-        if fit := [record for record in records if record.dropped is None]:
-            with self.database.engine.begin() as connection:
+    def _replay_once(self, records: Sequence[Record], given: Sequence[Record]) -> None:
+        """The dead letter is not in this database: what was written again is known by a mark of each record, where it matters."""
+        with self.database.engine.begin() as connection:
+            fit = [each for each in records if not self.target.appends or self._is_first(connection, each)]
+            if fit:
                 self.target.write(connection, fit)
+
+    def _is_first(self, connection: Connection, record: Record) -> bool:
+        position = f"{record.event.place}~{record.event.sequence_number}~{record.index}"
+        name = blake2b(position.encode(), digest_size=12).hexdigest()
+        return positions.claim(connection, self._marks, f"again~{name}", "replay").epoch == 1
 
     def attach(self, claim: Claim) -> None:
         super().attach(claim)

@@ -45,6 +45,8 @@ class Target(Protocol):
 
     operations: Collection[Operation]
     """What an event may ask for."""
+    appends: bool
+    """Whether a record that is written again may stand there twice."""
     is_repeatable: bool
     """Whether a record may be written again, in a transaction that is rolled back, to test whether it still can be."""
 
@@ -95,6 +97,7 @@ class TableTarget:
         self._sources = {name: parse_source(name, text) for name, text in columns.items()}
         self._paths = {name: path for name, path in self._sources.items() if not isinstance(path, str)}
         self._key = tuple(key)
+        self.appends = not key
         self._create = create
         self._topic = ""
 
@@ -278,6 +281,7 @@ class HandlerTarget:
     """
 
     operations: Collection[Operation] = frozenset({Operation.UPSERT})
+    appends = True  # unknown
     is_repeatable = False  # it may do more than the transaction does
 
     def __init__(self, handler: Handler) -> None:

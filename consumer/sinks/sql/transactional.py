@@ -18,7 +18,7 @@ from sqlalchemy import Connection, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from consumer import model
-from consumer.core.parked import names_of
+from consumer.core.parked import name_of, names_of
 from consumer.errors import FencedError
 from consumer.mapping.documents import read_object
 from consumer.mapping.operations import WriteOptions
@@ -69,7 +69,7 @@ class SqlTransactionalSink:
         return await self.routes()
 
     async def routes(self) -> model.Routes:
-        return model.Routes(by_partition=True)
+        return model.Routes(by_partition=True, appends=self.target.appends)
 
     async def ask(self) -> None:
         await self.database.transact(lambda connection: connection.execute(select(literal(1))))
@@ -114,34 +114,58 @@ class SqlTransactionalSink:
         position.attempts += 1
         return self.database.start(partial(self._write, position, records))
 
-    async def replay(self, records: Sequence[Record], *, deadline: float) -> model.WriteResult:
-        """Writes all records of a dead letter's event and removes the dead letter, exactly once, whatever the position.
+    async def replay(self, records: Sequence[Record], *, deadline: float) -> Sequence[model.WriteResult]:
+        """Writes records of a dead letter's event and takes them out of the dead letter, exactly once, whatever the position.
 
         Raises UnavailableError if the outcome is unknown; repeating the call is safe.
         """
         return await self.database.call(partial(self._replay, records), deadline=deadline)
 
-    def _replay(self, records: Sequence[Record]) -> model.WriteResult:
+    def _replay(self, records: Sequence[Record]) -> Sequence[model.WriteResult]:
+        """Together, and one by one if the database refuses any."""
+        results = self._try_to_replay(records, records)
+        if len(records) > 1 and results[0].outcome is not model.Outcome.WRITTEN:
+            return [self._try_to_replay([record], records)[0] for record in records]
+        return results
+
+    def _try_to_replay(
+        self, records: Sequence[Record], given: Sequence[Record]
+    ) -> Sequence[model.WriteResult]:
         try:
             try:
-                self._replay_once(records)
+                self._replay_once(records, given)
             except (
                 IntegrityError
             ):  # another writer may have inserted the key between our update and our insert
-                self._replay_once(records)
+                self._replay_once(records, given)
         except Exception as error:
             if blame_of(error) is Blame.SERVICE:
-                raise
+                if len(given) == len(records):
+                    raise
+                return [model.WriteResult(model.Outcome.RETRY, reason=message_of(error))]
             # The dead letter stays, so that a wrong guess loses nothing.
-            rejection = rejection_of(error) or refusal_of(error)
-            return model.WriteResult(model.Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
-        return model.WriteResult(model.Outcome.WRITTEN)
+            why = rejection_of(error) or refusal_of(error)
+            reason = f"{why.reason}: {why.detail}"
+            return [model.WriteResult(model.Outcome.REJECT, reason=reason, rejection=why)] * len(records)
+        return [model.WriteResult(model.Outcome.WRITTEN)] * len(records)
 
-    def _replay_once(self, records: Sequence[Record]) -> None:
+    def _replay_once(self, records: Sequence[Record], given: Sequence[Record]) -> None:
+        """`given` are all records of the event that were to be written: those that stay if the dead letter names none."""
         event = records[0].event
         key = {**self.scope.keys, "PartitionID": event.place, "SequenceNumber": event.sequence_number}
         with self.database.engine.begin() as connection:
-            if dead_letters.remove_one(connection, key) and (fit := _fit(records, {})):
+            stored = dead_letters.lock_one(connection, self.scope, key)
+            if stored is None:
+                return
+            is_known = stored.records and stored.of == records[0].of
+            names = set(stored.records if is_known else map(name_of, given))
+            todo = [each for each in records if each.rejection is None]
+            fit = [each for each in _fit(todo, {}) if name_of(each) in names or not self.target.appends]
+            if left := names.difference(map(name_of, todo)):
+                dead_letters.name_records(connection, key, tuple(sorted(left)), records[0].of)
+            else:
+                dead_letters.remove_one(connection, key)
+            if fit:
                 self.target.write(connection, fit)
 
     def _write(self, position: Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
@@ -26,6 +26,9 @@ _ANY = 2**63 - 1
 """The latest epoch: a dead letter without one replaces any other."""
 _find_later = select(_row.SequenceNumber).where(_has_key, _epoch > bindparam("up_to"))
 _insert = insert(DEAD_LETTERS)
+_find = select(DEAD_LETTERS).where(_has_key)
+_lock = update(DEAD_LETTERS).where(_has_key).values(Attempts=_row.Attempts)
+_name = update(DEAD_LETTERS).where(_has_key).values(Records=bindparam("left"))
 _PAGE = 100
 """Dead letters in memory while listing; a body can have 1 MB."""
 _CONFLICTS = 5
@@ -109,6 +112,22 @@ def remove_one(connection: Connection, key: dict[str, Any], epoch: int | None = 
     return connection.execute(_delete_up_to, {**_key(key), "up_to": epoch}).rowcount > 0
 
 
+def lock_one(connection: Connection, scope: Stream, key: dict[str, Any]) -> DeadLetter | None:
+    """The dead letter of a key, which nobody else changes until the transaction ends; None if there is none."""
+    if not connection.execute(_lock, _key(key)).rowcount:
+        return None
+    return dead_letter_of(scope, connection.execute(_find, _key(key)).one())
+
+
+def name_records(connection: Connection, key: dict[str, Any], records: tuple[str, ...], of: int) -> None:
+    """Sets which of an event's records are left in its dead letter."""
+    connection.execute(_name, {**_key(key), "left": _names(records, of)})
+
+
+def _names(records: tuple[str, ...], of: int) -> str | None:
+    return msgspec.json.encode((of, records)).decode() if of > 1 else None
+
+
 def _key(columns: dict[str, Any]) -> dict[str, Any]:
     return {f"key_{name}": columns[name] for name in _KEYS}
 
@@ -159,9 +178,7 @@ def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
         "FailedAt": dead_letter.failed_at,
         "ContentType": _text(event.content_type),
         "ContentEncoding": _text(event.content_encoding),
-        "Records": msgspec.json.encode((dead_letter.of, dead_letter.records)).decode()
-        if dead_letter.of > 1
-        else None,
+        "Records": _names(dead_letter.records, dead_letter.of),
         "Epoch": dead_letter.epoch or None,
     }
 

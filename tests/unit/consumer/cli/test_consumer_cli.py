@@ -603,6 +603,37 @@ def test_a_parked_event_becomes_a_dead_letter_first_for_a_sink_that_removes_that
     assert (parked(parts), buried(parts)) == ([], [])
 
 
+@pytest.mark.parametrize("is_parked", [False, True])
+def test_a_letter_names_what_is_left_when_some_of_its_records_are_written(parts, tidemark, is_parked):
+    class Sink(MemorySink):
+        def __init__(self):
+            super().__init__(MappingOptions("orders"))
+            self.taken, self.tried = {"a", "c"}, []
+
+        async def write(self, batch, *, deadline):
+            ids = [json.loads(record.payload)["id"] for record in batch.records]
+            self.tried += ids
+            refused = WriteResult(Outcome.REJECT, 404, "no parent")
+            return [WriteResult(Outcome.WRITTEN) if each in self.taken else refused for each in ids]
+
+    parts.preparation = lambda sink: Preparation(
+        sink.prepare, mapping=lambda event, _: [Write(event, {"id": each}, n) for n, each in enumerate("abc")]
+    )
+    store = parts.later if is_parked else parts.dead
+    group = "readers~parked" if is_parked else "readers"
+    letter = structs.replace(dead_letter(1), consumer_group=group, epoch=int(is_parked))
+    sink = parts.target = Sink()
+    asyncio.run(store.put([letter], deadline=1e12))
+    again = ["dead-letters", "replay", "--all", "--yes", *["--parked"] * is_parked]
+    assert "no parent" in tidemark(*again).stderr
+    left = asyncio.run(store.get(letter.id))
+    sink.taken = {"b"}
+
+    assert left == structs.replace(letter, records=("1",), of=3)
+    assert tidemark(*again).exit_code == 0
+    assert (sink.tried, asyncio.run(store.get(letter.id))) == (["a", "b", "c", "b"], None)
+
+
 @pytest.mark.parametrize(
     ("is_parked", "names"),
     [

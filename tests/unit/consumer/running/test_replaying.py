@@ -104,7 +104,7 @@ async def test_an_event_waits_for_one_before_it_that_has_any_of_its_keys():
     letters = [
         DeadLetter("h", "g", Event("0", n, "", 0.0, b"{}"), Rejection("r", ""), 1, 0.0) for n in range(3)
     ]
-    results = await Replay(sink, Routes(), preparation).write(
+    results = await Replay(sink, Routes(by_partition=True), preparation).write(
         letters, deadline=asyncio.get_running_loop().time() + 5.0
     )
 

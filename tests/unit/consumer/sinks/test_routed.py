@@ -372,3 +372,61 @@ def test_the_claim_of_a_sink_with_a_mark_is_attached_and_detached():
 
 
 all_in_virtual_time(globals())
+
+
+class Appended(Rows):
+    """Rows that a replay wrote, apart from those of the stream."""
+
+    async def open(self):
+        return Routes(by_partition=True, appends=True)
+
+    async def replay(self, records, *, deadline):
+        if self.error:
+            raise self.error
+        self.table.setdefault("again", []).extend(record.index for record in records)
+        return [WriteResult(Outcome.WRITTEN)] * len(records)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "error", "outcome", "left"),
+    [
+        ("rdd", None, Outcome.WRITTEN, None),
+        ("rbd", None, Outcome.REJECT, ["documents:1"]),
+        ("Rdd", None, Outcome.REJECT, ["rows:0"]),
+        ("rRd", None, Outcome.REJECT, ["rows:1"]),
+        ("bbb", None, Outcome.REJECT, None),  # nothing is written: the letter stays as it is
+        ("rdd", UnavailableError("down"), Outcome.RETRY, ["rows:0"]),
+        ("rbd", UnavailableError("down"), Outcome.REJECT, ["documents:1", "rows:0"]),
+    ],
+)
+async def test_what_can_be_written_of_a_dead_letter_is_and_the_letter_names_what_is_left(
+    bodies, error, outcome, left
+):
+    table, documents = {}, ByKey()
+    rows = Appended(table)
+    rows.error = error
+    sink = RoutedSink({"rows": rows, "documents": documents})
+
+    def mapping(event, _):
+        made = []
+        for index, kind in enumerate(bodies):
+            document = {"id": f"{index}", "no row": kind == "R"}
+            if kind == "b":
+                document["id"] = None
+            made.append(Write(event, document, index, sink="rows" if kind in "rR" else "documents"))
+        return made
+
+    replay = Replay(sink, await sink.open(), Preparation(sink.prepare, mapping=mapping))
+    letter = DeadLetter("hub", "group", events(4)[0], Rejection("refused", ""), 1, 0.0)
+    [result] = await replay.write([letter], deadline=now() + 0.1)
+
+    assert result.outcome is outcome
+    assert (sorted(result.left.records), result.left.of) == (left, 3) if left else result.left is None
+    written = {f"rows:{n}" for n in table.get("again", [])} | {
+        f"documents:{record}"
+        for record in range(3)
+        if any(f'"{record}"' in key for key in documents.documents)
+    }
+    names = {f"{'rows' if kind in 'rR' else 'documents'}:{n}" for n, kind in enumerate(bodies)}
+    assert written == (names - set(left) if left else names if outcome is Outcome.WRITTEN else set())
+    assert len(table.get("again", [])) == len(set(table.get("again", [])))
