@@ -37,6 +37,7 @@ from tidemark.foundation.log.process import (
 from tidemark.foundation.log.usage import Command
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.tracing.names import SETTING, Mode
+from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -177,8 +178,9 @@ async def _run(definition: Definition, seconds: float | None, worker: Worker | N
         if tracing is not None:
             await asyncio.to_thread(tracing.shutdown)  # sends the last spans
     log.info(
-        "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before%s",
-        *(totals.received, totals.written, totals.dead_letters, totals.retried, totals.skipped),
+        "stopped: %d received, %d written, %s, %s, %d skipped as settled before%s",
+        *(totals.received, totals.written, count_text(totals.dead_letters, "dead letter")),
+        *(count_text(totals.retried, "retry", "retries"), totals.skipped),
         f", {dropped_text(totals.dropped)}" if totals.dropped else "",
     )
     if orders.is_orphan:

@@ -118,7 +118,9 @@ def show(
         console.print(f"[bold]{name:<16}[/]{plain(str(value))}", soft_wrap=True)
     console.print(plain(body[:_BODY_SHOWN]), soft_wrap=True)
     if len(body) > _BODY_SHOWN:
-        console.print(f"[dim]{len(body) - _BODY_SHOWN:,} more characters; --json shows all[/]")
+        console.print(
+            f"[dim]{count_text(len(body) - _BODY_SHOWN, 'more character', style=',')}; --json shows all[/]"
+        )
 
 
 def purge(

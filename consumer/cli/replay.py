@@ -94,7 +94,7 @@ def replay(
     if remain := with_store(where, task.run, parked=parked):
         for dead_letter, why in remain:
             support.errors.print(f"[red]{plain(dead_letter.id)}[/] {plain(why)}", soft_wrap=True)
-        fail(f"{len(remain)} {what}s remain")
+        fail(count_text(len(remain), f"{what} remains", f"{what}s remain"))
 
 
 def _risk(parts: Parts) -> str:
@@ -102,7 +102,8 @@ def _risk(parts: Parts) -> str:
     unguarded = parts.unguarded_sinks
     if not unguarded:
         return "The version guard leaves alone what later events made of the same documents."
-    return f"They overwrite what later events made of the same documents: {', '.join(unguarded)} has no version guard (docs/writing.md)."
+    have = "has" if len(unguarded) == 1 else "have"
+    return f"They overwrite what later events made of the same documents: {', '.join(unguarded)} {have} no version guard (docs/writing.md)."
 
 
 class Task(Struct, frozen=True):

@@ -18,6 +18,7 @@ from consumer.core.work import Work, work_of
 from consumer.model import Outcome, Record, Rejection, WriteResult
 from consumer.options import BacklogLimits
 from consumer.rejections import rejection_of_event
+from tidemark.foundation.wording import count_text
 
 LEAST_INTAKE = 100
 """Events that may be held however low the rate is: as many as one bulk request takes (BatchLimits.operations)."""
@@ -49,13 +50,15 @@ def pause_reason(limits: BacklogLimits, held: Held) -> str | None:
     """Why receiving must pause, or None."""
     high = high_count(limits, held.rate)
     if held.count >= high:
-        return f"{held.count} events wait, the high mark is {high}"
+        return f"{count_text(held.count, 'event waits', 'events wait')}, the high mark is {high}"
     if held.bytes >= limits.high_bytes:
-        return f"{held.bytes} bytes wait, the high mark is {limits.high_bytes}"
+        return f"{count_text(held.bytes, 'byte waits', 'bytes wait')}, the high mark is {limits.high_bytes}"
     if held.unsaved >= limits.unsaved:
-        return f"{held.unsaved} settled events are in no checkpoint: the checkpoint store does not answer"
+        unsaved = count_text(held.unsaved, "settled event is", "settled events are")
+        return f"{unsaved} in no checkpoint: the checkpoint store does not answer"
     if held.beyond >= limits.unsaved:
-        return f"{held.beyond} events are settled beyond one that is not; that one is retried first"
+        beyond = count_text(held.beyond, "event is", "events are")
+        return f"{beyond} settled beyond one that is not; that one is retried first"
     return None
 
 
@@ -250,5 +253,5 @@ class Backlog:
         event = work.record.event
         return (
             f"the oldest is sequence number {event.sequence_number} of partition {event.partition}, begun"
-            f" {now - work.started_at:.0f} s ago, {work.attempts} attempts; last cause: {cause or 'none reported'}"
+            f" {now - work.started_at:.0f} s ago, {count_text(work.attempts, 'attempt')}; last cause: {cause or 'none reported'}"
         )

@@ -21,6 +21,7 @@ from consumer.core.work import Work
 from consumer.model import Rejection
 from consumer.options import ParkingRules
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
+from tidemark.foundation.wording import count_text
 
 
 class Burial:
@@ -153,9 +154,8 @@ class Burial:
         )
         if not full:
             return ""
-        return (
-            f"partition {full[0]} has {self._rules.most} parked events, as many as CONSUMER_PARK_MOST allows"
-        )
+        parked = count_text(self._rules.most, "parked event")
+        return f"partition {full[0]} has {parked}, as many as CONSUMER_PARK_MOST allows"
 
 
 def _is_first_letter(work: Work) -> bool:

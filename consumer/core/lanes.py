@@ -29,6 +29,7 @@ from consumer.model import NOTHING_SETTLED, Batch, Outcome, Routes, WriteResult
 from consumer.options import BatchLimits
 from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
 from tidemark.foundation.pacing.retry_delay import Chance, delay
+from tidemark.foundation.wording import count_text
 
 
 class Lanes:
@@ -326,7 +327,7 @@ class Lanes:
             counts[name.partition("/")[0]] += len(works)
         counts.update(work.record.sink for waiting in self._keys.values() for work in waiting or ())
         [(sink, count)] = counts.most_common(1) or [("", 0)]
-        return f"; sink '{sink}' holds {count} of {counts.total()} records" if count else ""
+        return f"; sink '{sink}' holds {count} of {count_text(counts.total(), 'record')}" if count else ""
 
     @property
     def in_flight(self) -> int:

@@ -36,6 +36,7 @@ from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
 from tidemark.foundation.pacing.shared_rate import Rate, limiter_of
+from tidemark.foundation.wording import count_text
 
 
 class Pipeline:
@@ -334,22 +335,21 @@ class Pipeline:
         limits, backlog = self._limits, self._backlog
         if self._burial.poison >= limits.poison:
             return PoisonError(
-                f"{self._burial.poison} events in a row were rejected and none was written (CONSUMER_POISON_LIMIT is {limits.poison});"
-                " the consumer stops before it drains the hub into the dead letters. See `tidemark dead-letters list` for the"
-                " reasons. When their cause is repaired, start again, and write them with `tidemark dead-letters replay`"
+                f"{count_text(self._burial.poison, 'event in a row was', 'events in a row were')} rejected and none was written (CONSUMER_POISON_LIMIT"
+                f" is {limits.poison}); the consumer stops before it drains the hub into the dead letters. See `tidemark dead-letters"
+                " list` for the reasons. When their cause is repaired, start again, and write them with `tidemark dead-letters replay`"
             )
         if backlog.count > limits.backlog_of:
-            setting = "ALLOW_BACKLOG_OF"
-            what = f"{backlog.count} events wait, {setting} is {limits.backlog_of}"
+            setting, what = "ALLOW_BACKLOG_OF", count_text(backlog.count, "event waits", "events wait")
+            what += f", {setting} is {limits.backlog_of}"
         elif backlog.oldest_age(now) > limits.backlog_to:
             setting = "ALLOW_BACKLOG_TO"
             what = f"an event waits longer than {setting}, {limits.backlog_to:g} s"
         else:
             return None
         way_on = f"start again when the cause is gone, and all of them are received again; or raise {setting}, and they wait longer"
-        return BacklogError(
-            f"{what}; {backlog.describe_oldest(now, self._burial.full_text() or self._cause)}; {way_on}"
-        )
+        oldest = backlog.describe_oldest(now, self._burial.full_text() or self._cause)
+        return BacklogError(f"{what}; {oldest}; {way_on}")
 
     def _wake_at(self, now: float) -> float:
         lanes_at = self._lanes.next_at(self._limiter.next_at(now), now)

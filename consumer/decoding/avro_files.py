@@ -16,6 +16,7 @@ from consumer.decoding.avro_schemas import AvroSchema, BodyError, parse_schema
 from consumer.decoding.bodies import MOST_DOCUMENTS, inflated, unpacked
 from consumer.formats import Integers
 from consumer.model import Rejection
+from tidemark.foundation.wording import count_text
 
 MAGIC = b"Obj\x01"
 _METADATA: Any = fastavro.parse_schema({"type": "map", "values": "bytes"})
@@ -74,7 +75,9 @@ def _records(schema: AvroSchema, block: bytes, count: int) -> list[Any]:
     stream = BytesIO(block)
     records = [schema.read(stream) for _ in range(count)]
     if stream.tell() != len(block):
-        raise BodyError(f"{len(block) - stream.tell()} bytes follow the records of a block")
+        raise BodyError(
+            f"{count_text(len(block) - stream.tell(), 'byte follows', 'bytes follow')} the records of a block"
+        )
     return records
 
 

@@ -30,6 +30,7 @@ from msgspec import json as msgspec_json
 from consumer.decoding.bodies import NotFiniteError, finite
 from consumer.formats import Integers, safe_integer
 from consumer.model import Rejection
+from tidemark.foundation.wording import count_text
 
 MOST_LEVELS = 64
 """Levels of types within a schema, and of values that are read in C. Chosen: far more than people write, far less than what ends
@@ -76,7 +77,9 @@ class AvroSchema(Struct, frozen=True):
         try:
             value = self.read(stream)
             if stream.tell() != len(body):
-                raise BodyError(f"{len(body) - stream.tell()} bytes follow the value")
+                raise BodyError(
+                    f"{count_text(len(body) - stream.tell(), 'byte follows', 'bytes follow')} the value"
+                )
         except MemoryError:
             raise
         except Exception as error:

@@ -10,6 +10,7 @@ from typing import Any
 from consumer.decoding.bodies import MOST_DOCUMENTS, Format
 from consumer.model import Event, Rejection
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.wording import count_text
 
 _LARGEST_CELL = 2**31 - 1
 """Characters: a body is bounded before it is read. The csv module's limit is of the whole process, and 128 K by default."""
@@ -48,7 +49,8 @@ class CsvFormat(Format):
                     continue
                 if len(row) != len(names):
                     return Rejection(
-                        "csv", f"line {rows.line_num} has {len(row)} cells; expected {len(names)}"
+                        "csv",
+                        f"line {rows.line_num} has {count_text(len(row), 'cell')}; expected {len(names)}",
                     )
                 documents.append(dict(zip(names, row, strict=True)))
                 if len(documents) > MOST_DOCUMENTS:

@@ -25,6 +25,7 @@ from consumer.model import Lease
 from consumer.ports import LeaseStore
 from tidemark.foundation.calls import answered
 from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.wording import count_text
 
 _log = logging.getLogger("tidemark.consumer")
 
@@ -138,7 +139,8 @@ class Ownership:
         try:
             soon = await self._round()
         except UnavailableError as error:
-            _log.warning("leases: %s; %d partitions are kept meanwhile", error, len(self._held))
+            kept = count_text(len(self._held), "partition is", "partitions are")
+            _log.warning("leases: %s; %s kept meanwhile", error, kept)
             # As long as the store asks for, but not so long that leases expire, and not without any pause.
             return min(self.interval / 2, max(error.retry_after or 0.0, self.interval / _HURRY))
         return self.interval / _HURRY if soon else self.interval

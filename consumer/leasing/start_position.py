@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from consumer.errors import PositionError
 from consumer.model import NOTHING_SETTLED, Checkpoint, Origin, PartitionState
 from consumer.options import OnDistrust, OnGap, PositionPolicy
+from tidemark.foundation.wording import count_text
 
 CLOCK_TOLERANCE = 300.0
 """Seconds by which a hub must be younger than a checkpoint of an older version, for the checkpoint to count as foreign.
@@ -54,7 +55,7 @@ class Expired(Struct, frozen=True):
 
     def __str__(self) -> str:
         return (
-            f"retention took {self.count} events before they were received, sequence numbers {self.first} to"
+            f"retention took {count_text(self.count, 'event')} before they were received, sequence numbers {self.first} to"
             f" {self.last}: the consumer is slower than the hub forgets"
         )
 
@@ -246,7 +247,7 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
         if checkpoint.sequence_number == NOTHING_SETTLED:
             return _beginning("earliest", state, "nothing settled below what is")
         return Start(position, checkpoint.offset, note=f"after the checkpoint at {position}")
-    note = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {gap} unsettled events"
+    note = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {count_text(gap, 'unsettled event')}"
     if gap:
         refuse_gap(policy, state.partition, note)
     return Start(sequence_number=begin, inclusive=True, gap=gap, note=note)

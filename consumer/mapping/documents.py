@@ -40,6 +40,7 @@ from consumer.mapping.paths import Path, find, parse_path, put
 from consumer.model import Event, Operation, Record, Rejection, Write
 from consumer.versions import VERSION, Change, Stamp, order_in_event, version_of
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.wording import count_text
 
 REASONS = {
     "unreadable": "the message has no body of bytes",
@@ -188,7 +189,8 @@ class DocumentMapper:
         if given is not None:
             if len(given) != len(self._paths):
                 return Rejection(
-                    "partition_key", f"{len(given)} values are given for {len(self._paths)} paths"
+                    "partition_key",
+                    f"{count_text(len(given), 'value is', 'values are')} given for {count_text(len(self._paths), 'path')}",
                 )
             for path, value in zip(self._paths, given, strict=True):
                 if not put(document, path, value):

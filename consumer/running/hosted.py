@@ -33,6 +33,7 @@ from consumer.telemetry.records import shared
 from tidemark.foundation.calls import answered
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tidemark.foundation.log.process import quiet_sdks
+from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -235,8 +236,8 @@ class _Working:
         except TimeoutError:
             await driver.drain(partition, epoch, deadline=deadline)
             raise TidemarkError(
-                f"partition {partition}: not all of {len(events)} events, from sequence number"
-                f" {events[0].sequence_number} on, were settled in the time of an invocation (CONSUMER_SLICE); last"
+                f"partition {partition}: the time of an invocation (CONSUMER_SLICE) did not suffice to settle"
+                f" {count_text(len(events), 'event')} from sequence number {events[0].sequence_number} on; last"
                 f" cause: {driver.statistics().cause or 'none reported'}. The batch is delivered again"
             ) from None
         finally:

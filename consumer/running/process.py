@@ -198,7 +198,7 @@ class ConsumerProcess:
             _, hanging = await asyncio.wait(closing, timeout=CLOSE_WITHIN)
             if hanging:
                 log.warning(
-                    "%d of %d stores and sinks do not close; they are abandoned", len(hanging), len(parts)
+                    "%d of %d stores and sinks did not close in time; abandoned", len(hanging), len(parts)
                 )
                 await ended([*hanging], 0.0)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from consumer.core.statistics import PipelineStatistics, Totals
-from tidemark.foundation.wording import percent_text
+from tidemark.foundation.wording import count_text, percent_text
 
 LAGS_SHOWN = 8
 """Partitions that a log line names at most: those with the highest lag."""
@@ -73,7 +73,8 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
     charge = interval.request_units_per_record
     limit = statistics.rate_limit
     counts = (
-        f"{interval.written:,} successes, {interval.dead_letters:,} failures, {interval.retried:,} retries"
+        f"{count_text(interval.written, 'success', 'successes', style=',')}, "
+        f"{count_text(interval.dead_letters, 'failure', style=',')}, {count_text(interval.retried, 'retry', 'retries', style=',')}"
     )
     parts = [
         f"{counts} in {interval.seconds:.1f} s",
@@ -109,7 +110,7 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
     ordered = sorted(dropped.items(), key=lambda item: -item[1])
     cells = [f"{reason} {count:,}" for reason, count in ordered[:REASONS_SHOWN]]
     if len(ordered) > len(cells):
-        cells.append(f"{len(ordered) - len(cells)} other reasons")
+        cells.append(count_text(len(ordered) - len(cells), "other reason"))
     return f"{sum(dropped.values()):,} dropped ({', '.join(cells)})"
 
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.version import install_hint
+from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -123,9 +124,9 @@ class Landing:
         done, _ = await asyncio.wait((self._ended,), timeout=left)
         if not done:
             log.warning(
-                "%s: %d telemetry records did not land in time",
+                "%s: %s did not land in time",
                 self._folder,
-                self._waiting + len(self._lines),
+                count_text(self._waiting + len(self._lines), "telemetry record"),
             )
         self._ended = None
 
@@ -149,7 +150,7 @@ class Landing:
             self._down = True
             return
         if self._down:
-            log.info("%s: telemetry records land again, %d were dropped", self._folder, self._dropped)
+            log.info("%s: telemetry records land again, dropped: %d", self._folder, self._dropped)
         self._down, self._dropped = False, 0
 
     def _collect(self) -> None:

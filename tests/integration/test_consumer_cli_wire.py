@@ -151,7 +151,7 @@ async def test_letters_are_written_once_the_cause_is_repaired(world, tidemark):
 
     result = await tidemark("dead-letters", "replay", "--all", "--yes", CONSUMER_ID="field:number")
 
-    assert (result.exit_code, "1 dead letters remain" in result.stderr) == (1, True)
+    assert (result.exit_code, "1 dead letter remains" in result.stderr) == (1, True)
     assert world.ids() == {"f0", "f1", "f7"}
     gone = await tidemark("dead-letters", "purge", "--all", "--yes")
     assert "deleted 1 dead letter" in gone.output

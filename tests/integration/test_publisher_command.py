@@ -74,7 +74,7 @@ def test_a_file_is_published_by_key_in_order_and_only_once_although_answers_are_
 
     # Once more: all of it was published before. With another line: that one.
     found = publish(server, tmp_path, *options)
-    assert found == (0, "nothing left: all 300 lines were published before")
+    assert found == (0, "nothing left: 300 lines were published before")
     with file.open("a") as more:
         more.write('{"plane": "N1", "id": "new"}')
     found = publish(server, tmp_path, *options)
@@ -141,7 +141,7 @@ def test_rows_of_a_csv_are_json_events_and_are_published_once(server, tmp_path):
     with file.open("a") as more:
         more.write("N1\n")
     status, said = publish(server, tmp_path, *options)
-    assert (status, "line 8: it has 1 fields, the first row 2" in said) == (2, True)
+    assert (status, "line 8: it has 1 field, the first row 2" in said) == (2, True)
 
 
 def test_another_input_with_the_state_of_an_earlier_one_is_refused_and_nothing_of_it_is_skipped(

@@ -24,9 +24,9 @@ def duration_text(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
-def count_text(count: int, noun: str, plural: str = "") -> str:
-    """`0 samples`, `1 sample`, `2 samples`; `plural` if it is irregular."""
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+def count_text(count: int, noun: str, plural: str = "", *, style: str = "") -> str:
+    """`0 samples`, `1 sample`, `2 samples`; `plural` if it is irregular, and `style` formats the count: `1,204 samples` with ','."""
+    return f"{count:{style}} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def percent_text(share: float, decimals: int | None = None) -> str:

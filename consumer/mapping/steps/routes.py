@@ -234,13 +234,12 @@ class Mapper:
             if not route.also:
                 return
         if not is_taken:
-            count = len(self._routes)
             yield (
                 tombstone("no route takes it")
                 if value is None
                 else Rejection(
                     "no_route",
-                    f"none of {count} routes takes document {document.index}; a route without `when` takes all",
+                    f"no route of {len(self._routes)} takes document {document.index}; a route without `when` takes all",
                 )
             )
 

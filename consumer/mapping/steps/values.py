@@ -24,6 +24,7 @@ from consumer.mapping.steps.options import (
 )
 from consumer.mapping.steps.paths import WrongTypeError, value_text
 from consumer.model import Event
+from tidemark.foundation.wording import count_text
 
 LEAST_KEY = 16
 """Characters of a key: with fewer, whoever has the hashes can try all keys."""
@@ -98,7 +99,7 @@ def make_hash(options: Hash, settings: Settings) -> Apply:
     if not options.key.isidentifier():
         raise OptionError("key", "found no name; the name of a setting that holds the key is accepted")
     if len(key) < LEAST_KEY:
-        found = f"has {len(key)} characters" if key else "is not set"
+        found = f"has {count_text(len(key), 'character')}" if key else "is not set"
         raise OptionError("key", f"the setting {options.key} {found}; at least {LEAST_KEY} are accepted")
     secret = key.encode()
 

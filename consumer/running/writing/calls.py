@@ -17,6 +17,7 @@ from consumer.errors import FencedError
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Routes, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterBox, DeadLetterStore, Sink
 from tidemark.foundation.calls import PATIENCE, answered
+from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -55,14 +56,14 @@ class Calls:
         except FencedError:
             raise
         except Exception as error:  # the outcome is unknown: written again
-            log.warning("writing %d records failed: %r", len(batch.records), error)
+            log.warning("writing %s failed: %r", count_text(len(batch.records), "record"), error)
             self.on_answer(batch.records[0].sink, False)
             reason = f"{type(error).__name__}: {error}"
         else:
             self.on_answer(batch.records[0].sink, any(result.reached for result in results))
             if len(results) == len(batch.records):
                 return results
-            reason = f"the sink answered {len(results)} of {len(batch.records)} records"
+            reason = f"the sink answered {len(results)} of {count_text(len(batch.records), 'record')}"
         return again(batch, reason)
 
     async def bury(self, rejected: Sequence[effects.RejectedRecord]) -> bool:
@@ -87,7 +88,7 @@ class Calls:
                     "the dead letters", self.dead_letters.put(letters, deadline=self.deadline())
                 )
         except Exception as error:  # the outcome is unknown: stored again
-            log.warning("storing %d dead letters failed: %r", len(letters), error)
+            log.warning("storing %s failed: %r", count_text(len(letters), "dead letter"), error)
             return False
         return True
 

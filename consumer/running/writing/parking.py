@@ -36,6 +36,7 @@ from consumer.running.writing.calls import Calls
 from consumer.running.writing.parked_entries import ClaimedEntries, Entry
 from consumer.running.writing.replaying import Replay, records_left
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -137,7 +138,7 @@ class Parking:
                 # Where a claim is over, the present owner receives the event itself.
                 await self._store_all([self._parked(each, claimed) for each, claimed in claims if claimed])
         except Exception as error:  # the outcome is unknown: stored again
-            log.warning("parking %d events failed: %r", len(rejected), error)
+            log.warning("parking %s failed: %r", count_text(len(rejected), "event"), error)
             return False
         self._changed.set()
         return True
@@ -258,7 +259,9 @@ class Parking:
         ):  # an operator replayed or removed it, which the next attempt finds
             claimed.entries[number].due = now
         if len(claimed.entries) > len(known):
-            log.info("partition %s has %d parked events", claimed.partition, len(claimed.entries))
+            log.info(
+                "partition %s has %s", claimed.partition, count_text(len(claimed.entries), "parked event")
+            )
         claimed.loaded.set()
 
     async def _is_late(self, letter: DeadLetter, claimed: ClaimedEntries) -> bool:

@@ -23,6 +23,7 @@ from consumer.sinks.cosmos.answers import (
 from consumer.sinks.cosmos.requests import Sent, parts
 from consumer.sinks.cosmos.steps import UPSERT, Known, Rules, Step, first_step, next_step, stamp_of, unknown
 from consumer.sinks.evidence import Evidence
+from tidemark.foundation.wording import count_text
 
 LOG_EVERY = 10.0
 """Seconds between two log lines about answers that cannot be understood."""
@@ -116,7 +117,9 @@ class RecordWriter:
         if answer.unreadable:
             self._log_unreadable(answer.unreadable)
         elif operations is not None:
-            self._log_unreadable(f"the answer has {len(operations)} results for {len(part)} operations")
+            self._log_unreadable(
+                f"the answer has {count_text(len(operations), 'result')} for {count_text(len(part), 'operation')}"
+            )
         for index in part:
             step = steps.pop(index)
             results[index] = unknown(records[index], structs.replace(result, request_units=step.charge))

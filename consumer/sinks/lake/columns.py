@@ -21,6 +21,7 @@ from consumer.mapping.paths import find
 from consumer.mapping.sources import parse_source
 from consumer.model import Record, Rejection, Write
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.wording import count_text
 
 Fit = Callable[[Any], Any]
 """The value as Arrow takes it, decimals as texts. Raises ValueError, with a sentence that ends the one about the column."""
@@ -259,9 +260,7 @@ def _time(value: Any) -> int:
 
 
 def _decimal(value: Any, precision: int, scale: int) -> str:
-    accepted = (
-        f"takes decimals of {precision} digits, {scale} of them behind the point; found {_found(value)}"
-    )
+    accepted = f"takes decimals of {count_text(precision, 'digit')}, {scale} of them behind the point; found {_found(value)}"
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError(accepted)
     try:

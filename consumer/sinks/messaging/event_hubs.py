@@ -39,6 +39,7 @@ from consumer.sinks.types import SinkContext, SinkType, refuse
 from consumer.versions import place_in_event
 from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
 from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.wording import count_text
 from tidemark.publisher import (
     BlobStateStore,
     IdempotentProducer,
@@ -316,9 +317,9 @@ class Forwarder:
             return True
         if again:  # without any, the checkpoint has all of them: they were stored, and are not received again
             log.warning(
-                "partition %s: a killed process was sending %d events to partition %s of the target, and %d are to be sent now:"
-                " the mapping has changed. They are sent as they are now, and may be doubled",
-                *(self._partition, count, id_, len(again)),
+                "partition %s: a killed process was sending %s to partition %s of the target, of which the mapping makes %d now:"
+                " it has changed. What it makes now is sent, and may be doubled",
+                *(self._partition, count_text(count, "event"), id_, len(again)),
             )
         await producer.abandon_pending(id_)
         target.pending = None

@@ -27,6 +27,7 @@ from consumer.sinks.sql.failures import (
 from consumer.sinks.sql.targets import Target
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sql.database import message_of
+from tidemark.foundation.wording import count_text
 
 _TRIALS = 3
 """Transactions after which the consumer waits, if errors change from trial to trial. Chosen: two trials compare, one spare."""
@@ -201,8 +202,8 @@ class Isolation:
         if self._trials_left and decidable:
             raise TryAgainError
         raise UnavailableError(
-            f"{message_of(error)}: {len(unclear)} of {tried} events are refused and no other was accepted since, so that "
-            "the table or a right may be at fault; an event is only blamed once others pass"
+            f"{message_of(error)}: the database refuses {len(unclear)} of {count_text(tried, 'event')} and has accepted"
+            " no other since, so that the table or a right may be at fault; an event is only blamed once others pass"
         ) from error
 
 

@@ -27,6 +27,7 @@ from consumer.sinks.sql.statements import Upsert, creation, deletion, parameters
 from consumer.stores.sql.tables import EVENTS
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import JsonText, MissingTablesError, SqlDatabase
+from tidemark.foundation.wording import count_text
 
 _BOM = b"\xef\xbb\xbf"
 _PARTITION = len("2047@")  # a hub has at most 2,048 partitions, in a dedicated cluster
@@ -182,8 +183,8 @@ class TableTarget:
             needed = len(incarnation) + (_PARTITION if self._sources[name] == "partition" else 0)
             if incarnation and length is not None and length < needed:
                 raise SettingsError(
-                    f"column '{name}' of table '{self._name}' takes {length} characters, and of a hub that was created anew it"
-                    f" gets up to {needed} (as 0@{incarnation}): alter it to VARCHAR({needed}) or longer, or set a column of"
+                    f"column '{name}' of table '{self._name}' takes {count_text(length, 'character')}, and of a hub that was created"
+                    f" anew it gets up to {needed} (as 0@{incarnation}): alter it to VARCHAR({needed}) or longer, or set a column of"
                     " its own to @incarnation in CONSUMER_SQL_COLUMNS"
                 )
 

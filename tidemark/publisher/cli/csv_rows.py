@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.cli.text.lines import LARGEST_MESSAGE, without_mark
 from tidemark.publisher.errors import PublishSettingsError
 
@@ -93,7 +94,7 @@ def read_rows(
         rows.offset, rows.line = offset, line
     for row in rows:
         if len(row) != len(names):
-            raise rows.error(f"it has {len(row)} fields, the first row {len(names)}")
+            raise rows.error(f"it has {count_text(len(row), 'field')}, the first row {len(names)}")
         yield CsvRow(msgspec.json.encode(dict(zip(names, row, strict=True))), rows.line, rows.offset)
 
 

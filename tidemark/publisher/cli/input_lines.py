@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.cli.csv_rows import CsvFormat, read_rows
 from tidemark.publisher.cli.given_options import GivenOptions, describe_differences
 from tidemark.publisher.cli.text.event_fields import read_object, text_of
@@ -192,10 +193,11 @@ class PublishedInput:
             self._refuse(bookmark)
 
     def _refuse(self, bookmark: Bookmark, why: str = "") -> None:
-        difference = why or f"its first {bookmark.offset:,} bytes differ, or it is shorter"
+        first = count_text(bookmark.offset, "byte differs", "bytes differ", style=",")
+        difference = why or f"its first {first}, or it is shorter"
         raise InvalidProducerStateError(
-            f"{self.name} is not the input of the saved state, of which {self._furthest.count:,} lines were published, up to line "
-            f"{self._furthest.line:,}; {difference}. Publish that input again, or this one with another --state file, which "
+            f"{self.name} is not the input of the saved state, of which "
+            f"{count_text(self._furthest.count, 'line was', 'lines were', style=',')} published, up to line {self._furthest.line:,}; {difference}. Publish that input again, or this one with another --state file, which "
             "publishes all lines of it"
         )
 

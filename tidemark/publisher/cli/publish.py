@@ -15,6 +15,7 @@ import typer
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.azure.connections import event_hubs_endpoint, tls_context
 from tidemark.foundation.keys import namespace_host
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.cli import command
 from tidemark.publisher.cli.command import console
 from tidemark.publisher.cli.csv_rows import CsvFormat
@@ -124,18 +125,15 @@ def _summary(counts: Counts) -> str:
     if not counts.published and not counts.before:
         return "nothing to publish: the input has no lines"
     if not counts.published:
-        return f"nothing left: all {_lines(counts.before)} were published before"
+        before = count_text(counts.before, "line was", "lines were", style=",")
+        return f"nothing left: {before} published before"
     return _published(counts)
 
 
 def _published(counts: Counts) -> str:
     unknown = f", {counts.unknown:,} more with an unknown outcome" if counts.unknown else ""
-    before = f"; {_lines(counts.before)} by earlier runs" if counts.before else ""
-    return f"{_lines(counts.published)} published{unknown}{before}"
-
-
-def _lines(count: int) -> str:
-    return f"{count:,} line{'s' * (count != 1)}"
+    before = f"; {count_text(counts.before, 'line', style=',')} by earlier runs" if counts.before else ""
+    return f"{count_text(counts.published, 'line', style=',')} published{unknown}{before}"
 
 
 async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
@@ -285,7 +283,8 @@ def _show_counts(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts]
             if last_counts is None and counts.unchecked:
                 console.print(
                     "[yellow]not checked:[/] an earlier version wrote the saved state, without a digest of the input; "
-                    f"{_lines(counts.unchecked)} of this input are taken as published. Later starts check the digest",
+                    f"{count_text(counts.unchecked, 'line of this input is', 'lines of this input are', style=',')} taken as published. "
+                    "Later starts check the digest",
                     soft_wrap=True,
                 )
             if last_counts is None and counts.unended is not None:

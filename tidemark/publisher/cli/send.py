@@ -27,6 +27,7 @@ from tidemark.foundation.azure.connections import (
     transport_options,
 )
 from tidemark.foundation.keys import namespace_host
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.cli import command
 from tidemark.publisher.cli.command import console, is_csv
 from tidemark.publisher.cli.csv_rows import CsvFormat, read_as_json_lines
@@ -228,7 +229,7 @@ def _show_counts(options: Options, source: BinaryIO, lines: LineMessages) -> Ite
 
         def show_counts(counts: Progress) -> None:
             read = source.tell() if source.seekable() else lines.bytes_read
-            show(read, f"{counts.sent:,} sent in {counts.batches:,} batches")
+            show(read, f"{counts.sent:,} sent in {count_text(counts.batches, 'batch', 'batches', style=',')}")
 
         yield show_counts
 
@@ -252,8 +253,8 @@ def _print(summary: Summary, *, as_json: bool) -> None:
     seconds = max(summary.seconds, 0.001)
     verb = "scheduled" if summary.scheduled else "sent"
     console.print(
-        f"{summary.messages:,} messages ({summary.bytes / 1e6:,.1f} MB) {verb} in {summary.batches:,} batches and "
-        f"{summary.seconds:,.1f} s: {summary.messages / seconds:,.0f} messages/s, "
+        f"{count_text(summary.messages, 'message', style=',')} ({summary.bytes / 1e6:,.1f} MB) {verb} in "
+        f"{count_text(summary.batches, 'batch', 'batches', style=',')} and {summary.seconds:,.1f} s: {summary.messages / seconds:,.0f} messages/s, "
         f"{summary.bytes / 1e6 / seconds:,.1f} MB/s",
         soft_wrap=True,
     )

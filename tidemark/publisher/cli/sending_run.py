@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from rich.markup import escape
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.cli.command import NOT_ALL_SENT, UNKNOWN, console
 from tidemark.publisher.cli.resume_file import Answered, Batch, NeverSent, Resume, lines_done, ranges_of
 from tidemark.publisher.cli.send_journal import SendJournal
@@ -89,8 +90,8 @@ class LineMessages:
         before = self._before
         if before.read and (self.read < before.read or self._digest.hexdigest() != before.digest):
             raise PublishSettingsError(
-                f"{self.name} is not the input of the resume file: its first {before.read:,} lines differ. Send the same input "
-                "again, or leave --resume out and name another --resume-file, which sends all lines of this one"
+                f"{self.name} is not the input of the resume file: its first "
+                f"{count_text(before.read, 'line differs', 'lines differ', style=',')}. Send the same input again, or leave --resume out and name another --resume-file, which sends all lines of this one"
             )
 
     def _message(self, number: int, body: bytes) -> PlainMessage:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 from tidemark.publisher.model import numbers_of
@@ -90,7 +91,7 @@ class PublishingBatch:
 
     def __repr__(self) -> str:
         return (
-            f"PublishingBatch(partition_id={self.partition_id!r}, {len(self)} events, {self.size_in_bytes} of "
+            f"PublishingBatch(partition_id={self.partition_id!r}, {count_text(len(self), 'event')}, {self.size_in_bytes} of "
             f"{self.max_size_in_bytes} bytes, {self._stage.value})"
         )
 
@@ -165,7 +166,8 @@ def set_of(
     size = sum(size for _, size in encoded_events)
     if size > max_size:
         raise MessageTooLargeError(
-            f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"
+            f"the {count_text(len(events), 'event takes', 'events take')} {size} bytes, a message has room for {max_size};"
+            " use create_batch"
         )
     return SentSet(tuple(events), [encoded for encoded, _ in encoded_events], bookmark)
 

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher import errors
 from tidemark.publisher.cancellation import is_unexpected
 from tidemark.publisher.errors import PublishError
@@ -225,13 +226,13 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
                 await asyncio.gather(*(lane.wait_settled(mark) for lane, mark in marks))
         except TimeoutError:
             raise errors.FlushTimeoutError(
-                f"{self._events} events were not settled within {timeout:g} s; they stay buffered"
+                f"{count_text(self._events, 'event was', 'events were')} not settled within {timeout:g} s and stayed buffered"
             ) from None
         short = [lane for lane, mark in marks if mark and lane.buffer.is_short]
         if short:
             raise errors.FlushTimeoutError(
-                f"partition {short[0].partition_id}: {short[0].enqueued_count} events wait for the others of the set that was "
-                "sent before the restart (SavedState.pending); they stay buffered: enqueue those, then flush"
+                f"partition {short[0].partition_id}: {count_text(short[0].enqueued_count, 'buffered event waits', 'buffered events wait')}"
+                " for the others of the set that was sent before the restart (SavedState.pending): enqueue those, then flush"
             )
 
     async def close(self, *, flush: bool = True, timeout: float | None = 30.0) -> None:

@@ -380,7 +380,7 @@ def test_replay_deletes_what_is_written_and_prints_what_still_fails(parts, tidem
 
     assert result.exit_code == 1
     assert "orders~readers~0~2" in result.stderr
-    assert "1 dead letters remain" in result.stderr
+    assert "1 dead letter remains" in result.stderr
     assert buried(parts) == [2]
     [document] = parts.target.documents.values()
     assert json.loads(document)["v"] == 3  # of one key in their order
@@ -516,7 +516,7 @@ def test_parked_events_are_replayed_or_purged_now_after_a_dry_run_that_changes_n
 
     assert parked(parts) == ([2] if command == "replay" else [])
     assert len(parts.target.documents) == (2 if command == "replay" else 0)
-    assert ("1 parked events remain" in done.stderr) is (command == "replay")
+    assert ("1 parked event remains" in done.stderr) is (command == "replay")
     assert buried(parts) == [9]
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec import structs
 
+from consumer.core.backlog import Held, pause_reason
 from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
@@ -393,6 +394,19 @@ def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
 
     assert only(effects, PauseReceiving).reason == "10 events wait, the high mark is 10"
     assert only(world.answer(only(effects, WriteBatch), WRITTEN), ResumeReceiving)
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        (Held(1, 0, 0, 0, None), "1 event waits, the high mark is 1"),
+        (Held(0, 1, 0, 0, None), "1 byte waits, the high mark is 1"),
+        (Held(0, 0, 1, 0, None), "1 settled event is in no checkpoint: the checkpoint store does not answer"),
+        (Held(0, 0, 0, 1, None), "1 event is settled beyond one that is not; that one is retried first"),
+    ],
+)
+def test_why_receiving_pauses_is_in_the_singular_of_one(held, text):
+    assert pause_reason(BacklogLimits(high_count=1, high_bytes=1, unsaved=1), held) == text
 
 
 def test_receiving_pauses_when_no_checkpoint_can_be_saved():

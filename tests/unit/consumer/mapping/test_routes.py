@@ -44,7 +44,7 @@ def write(document, sink="a", index=0, operation=Operation.UPSERT, **others):
         ([{"to": "b", "also": True}, {"to": "a"}], {"x": 1}, [write({"x": 1}, "b"), write({"x": 1})]),
         ([{"to": "b", "also": True}, {"when": "x == 2", "to": "a"}], {"x": 1}, [write({"x": 1}, "b")]),
         ([{"when": "x == 1", "drop": "test"}, {"to": "a"}], {"x": 1}, [Dropped("test")]),
-        ([{"when": "x == 1", "to": "a"}], {"x": 2}, [Rejection("no_route", "none of 1 routes takes document 0; a route without `when` takes all")]),
+        ([{"when": "x == 1", "to": "a"}], {"x": 2}, [Rejection("no_route", "no route of 1 takes document 0; a route without `when` takes all")]),
         ([{"to": "a", "also": True}, {"to": "a"}], {"x": 1}, [write({"x": 1}), write({"x": 1}, index=1 << ROUTE_BITS)]),
         ([{"to": "b", "also": True, "steps": [{"drop_fields": ["/y/z"]}]}, {"to": "a"}], {"y": {"z": 1}}, [write({"y": {}}, "b"), write({"y": {"z": 1}})]),
         ([{"to": "b", "also": True}, {"to": "a", "steps": [{"drop_fields": ["/y/z"]}]}], {"y": {"z": 1}}, [write({"y": {"z": 1}}, "b"), write({"y": {}})]),

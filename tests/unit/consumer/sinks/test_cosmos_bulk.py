@@ -305,7 +305,7 @@ async def test_what_the_service_answers_about_itself_is_never_a_documents_fault(
     [
         (
             Answer([{"statusCode": 201}, {"statusCode": 201}, {"statusCode": 201}]),
-            "3 results for 1 operations",
+            "3 results for 1 operation",
         ),
         (Answer([{"status": 201}]), r"has no status, but \['status'\]"),
         (

@@ -82,6 +82,7 @@ def test_a_value_that_fits_is_stored(kind, value, expected):
         ("timestamp", "soon", "takes times in ISO 8601 or epoch seconds; found 'soon'"),
         ("timestamp", 1_795_000_000_000, "Were these milliseconds, microseconds or nanoseconds?"),
         ("timestamp", float("nan"), "is none in epoch seconds"),
+        ("decimal(1,0)", "10", "takes decimals of 1 digit, 0 of them behind the point; found '10'"),
         ("decimal(5,2)", "1000", "takes decimals of 5 digits, 2 of them behind the point; found '1000'"),
         ("decimal(5,2)", 1.234, "takes decimals of 5 digits, 2 of them behind the point; found 1.234"),
         ("decimal(5,2)", "NaN", "takes decimals"),

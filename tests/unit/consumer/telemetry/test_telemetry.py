@@ -125,6 +125,8 @@ def test_the_line_has_its_figures_in_their_order():
         " 1,000.0 records/s of 500; 6,000 RU/s, 5.0 % throttled; lag 160 (0: 160, 1: ?);"
         " oldest begun 12 s ago (429); receiving paused"
     )
+    once = between(Totals(), Totals(attempts=2, written=1, retried=1, dead_letters=1), 5.0)
+    assert line(once, statistics()).startswith("1 success, 1 failure, 1 retry in 5.0 s; ")
 
 
 def test_of_many_partitions_a_line_names_those_furthest_behind():

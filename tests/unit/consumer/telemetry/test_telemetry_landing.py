@@ -94,7 +94,7 @@ def test_records_wait_for_a_folder_that_is_away_and_land_once_each(tmp_path, cap
     landing.land()
 
     assert list(landed(tmp_path / "folder").values()) == [[0], [1], [2]]
-    assert caplog.messages[-1].endswith("telemetry records land again, 0 were dropped")
+    assert caplog.messages[-1].endswith("telemetry records land again, dropped: 0")
 
 
 def test_of_too_many_records_the_oldest_are_dropped_and_counted(tmp_path, caplog, monkeypatch):
@@ -109,7 +109,7 @@ def test_of_too_many_records_the_oldest_are_dropped_and_counted(tmp_path, caplog
     landing.land()
 
     assert list(landed(tmp_path / "folder").values()) == [[2], [3], [4], [5]]
-    assert caplog.messages[-1].endswith("2 were dropped")
+    assert caplog.messages[-1].endswith("dropped: 2")
 
 
 def test_a_folder_of_another_kind_gets_compressed_files():
@@ -142,7 +142,7 @@ async def test_closing_does_not_wait_longer_than_its_deadline(tmp_path, caplog, 
     release.set()
     landing._thread.join()
 
-    assert caplog.messages[-1].endswith("1 telemetry records did not land in time")
+    assert caplog.messages[-1].endswith("1 telemetry record did not land in time")
 
 
 def test_an_unknown_kind_of_folder_is_refused_by_name():

@@ -43,7 +43,7 @@ def test_without_rows_there_is_nothing(text):
 @pytest.mark.parametrize(
     ("text", "story"),
     [
-        ("a,b\n1,2\n3\n", "f.csv, line 3: it has 1 fields, the first row 2"),
+        ("a,b\n1,2\n3\n", "f.csv, line 3: it has 1 field, the first row 2"),
         ('a,b\n"1\n2",x,y\n', "f.csv, line 3: it has 3 fields, the first row 2"),
         ("a,a\n1,2\n", "f.csv, line 1: the first row must name the fields, each once; it has a, a"),
         ("a,\n1,2\n", "f.csv, line 1: the first row must name the fields"),

@@ -224,7 +224,7 @@ async def test_flush_ends_by_its_deadline_and_drops_nothing():
     scene.world.service.gate.clear()
     await scene.fill(events("a", "b"), partition_id="0")
 
-    with pytest.raises(FlushTimeoutError, match="2 events were not settled within 3 s; they stay buffered"):
+    with pytest.raises(FlushTimeoutError, match="2 events were not settled within 3 s and stayed buffered"):
         await scene.buffered.flush(timeout=3.0)
 
     assert asyncio.get_running_loop().time() < 1010
@@ -437,7 +437,9 @@ async def test_a_flush_neither_cuts_a_pending_set_short_nor_waits_for_it():
     for number, body in enumerate("abc", 1):
         await heir.buffered.enqueue(event(body), partition_id="0", bookmark=str(number))
     await heir.buffered.enqueue(event("x"), partition_id="1")
-    with pytest.raises(FlushTimeoutError, match=r"partition 0: 3 events wait for the others of the set"):
+    with pytest.raises(
+        FlushTimeoutError, match=r"partition 0: 3 buffered events wait for the others of the set"
+    ):
         await heir.buffered.flush()
     assert heir.told.settled == ["x"]
     for number, body in enumerate("defg", 4):

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 
 from tidemark.foundation.version import install_hint
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.cli.text.lines import Bookmark, InputLine
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 
@@ -64,8 +65,8 @@ class RowsInput:
             if bookmark.offset and bookmark.digest != self._digest:
                 count = max(each.count for each in bookmarks)
                 raise InvalidProducerStateError(
-                    f"{self.name} is not the file of the saved state, of which {count:,} rows were published. Publish that file "
-                    "again, or this one with another --state file, which publishes all rows of it"
+                    f"{self.name} is not the file of the saved state, of which {count_text(count, 'row was', 'rows were', style=',')}"
+                    " published. Publish that file again, or this one with another --state file, which publishes all rows of it"
                 )
 
     def rows_after(self, start: Bookmark) -> Iterator[InputLine]:

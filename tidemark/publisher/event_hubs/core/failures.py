@@ -5,6 +5,7 @@ Sources: the .NET client (AmqpError), the SDK (NO_RETRY_ERRORS), and live tests 
 
 from __future__ import annotations
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher import errors
 from tidemark.publisher.event_hubs.core.steps import FailureKind
 from tidemark.publisher.model import Claims, Holder, PendingSet, last_of
@@ -73,9 +74,9 @@ def of_forgotten(id_: int | None, story: str, pending: PendingSet | None) -> str
             f"Otherwise {ANOTHER_STATE}"
         )
     return (
-        f"{prefix} it is unknown whether the {pending.count} events of the last set are stored. "
-        "Create a new producer: with resend_unknown (tidemark publish: --resend-unknown) it sends them again, which doubles them "
-        "if they are stored; after abandon_pending() it goes on with other events"
+        f"{prefix} it is unknown whether the last set of {count_text(pending.count, 'event')} is stored. "
+        "Create a new producer: with resend_unknown (tidemark publish: --resend-unknown) it sends the set again, which doubles it "
+        "if it is stored; after abandon_pending() it goes on with other events"
     )
 
 
@@ -88,7 +89,7 @@ def of_forgotten_option(id_: int | None, story: str) -> str:
 
 def of_other_events(pending: PendingSet, bookmark: str | None) -> str:
     return (
-        f"the saved state has a set of {pending.count} events from {pending.first} on that may or may not be stored, after "
+        f"the saved state has a set of {count_text(pending.count, 'event')} from {pending.first} on that may or may not be stored, after "
         f"bookmark {bookmark!r} up to {pending.bookmark!r}; send exactly these events first, or give them up with "
         "abandon_pending() (tidemark publish: --resend-unknown sends them as they are now, which doubles those that are stored)"
     )

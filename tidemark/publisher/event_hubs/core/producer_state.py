@@ -24,6 +24,7 @@ from functools import partial
 from itertools import count
 from typing import NoReturn
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher import errors, model
 from tidemark.publisher.event_hubs.core import failures, steps
 from tidemark.publisher.event_hubs.core.failures import FATAL, TERMINAL
@@ -252,15 +253,15 @@ class PartitionPublisher(StoredState):
 
     def _give_up(self, failed: Failed, attempts: int, unanswered: int) -> NoReturn:
         """Raise the error after the last attempt. `unanswered` events were sent without an answer, also in an earlier call."""
-        problem = f"partition {self.partition_id}: {failed.story} ({attempts} attempt{'s' * (attempts > 1)})"
+        problem = f"partition {self.partition_id}: {failed.story} ({count_text(attempts, 'attempt')})"
         if self._unknown_set is not None:
             saved = self._unknown_set.pending
             raise errors.OutcomeUnknownError(
-                f"{problem}; it is unknown whether the {saved.count} events from {saved.first} on were stored: send the "
-                "same batch again"
+                f"{problem}; it is unknown whether the set of {count_text(saved.count, 'event')} from {saved.first} on was stored:"
+                " send the same batch again"
             )
         if unanswered:
             raise errors.OutcomeUnknownError(
-                f"{problem}; it is unknown whether the {unanswered} events were stored"
+                f"{problem}; it is unknown whether the {count_text(unanswered, 'event was', 'events were')} stored"
             )
         raise errors.PublishUnavailableError(problem)

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.service_bus.core.errors import ClaimDamagedError
 from tidemark.publisher.service_bus.core.send_report import Claim
 
@@ -86,8 +87,8 @@ def verify(body: bytes, reference: Reference) -> bytes:
     digest = hashlib.sha256(body).hexdigest()
     if len(body) != reference.size or digest != reference.sha256:
         raise ClaimDamagedError(
-            f"blob {reference.blob!r} holds {len(body):,} bytes with SHA-256 {digest}, expected: "
-            f"{reference.size:,} bytes with SHA-256 {reference.sha256}"
+            f"blob {reference.blob!r} holds {count_text(len(body), 'byte', style=',')} with SHA-256 {digest}, expected: "
+            f"{count_text(reference.size, 'byte', style=',')} with SHA-256 {reference.sha256}"
         )
     return body
 

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tidemark.foundation.wording import count_text
+
 
 @dataclass(slots=True)
 class Indices:
@@ -151,7 +153,7 @@ class SendReport:
 
     def summary(self) -> str:
         """One line for a log or an error."""
-        parts = [f"{len(self.sent)} sent in {self.batches} batches"]
+        parts = [f"{len(self.sent)} sent in {count_text(self.batches, 'batch', 'batches')}"]
         for items, fate in ((self.unknown, "unknown"), (self.unsent, "not sent")):
             if items:
                 first = f"index {items[0].index}, message id {items[0].message_id}"

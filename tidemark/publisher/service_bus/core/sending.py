@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from tidemark.foundation.pacing.retry_delay import delay
+from tidemark.foundation.wording import count_text
 from tidemark.publisher.service_bus.core import send_steps as steps
 from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from tidemark.publisher.service_bus.core.packing import (
@@ -250,7 +251,7 @@ class Sending:
                         return
                 case steps.Busy(reason):
                     if attempt >= self._policy.attempts:
-                        self._reason = f"{reason} ({attempt} attempts)"
+                        self._reason = f"{reason} ({count_text(attempt, 'attempt')})"
                         return
             attempt += 1
             self._counters["retries"] += 1
