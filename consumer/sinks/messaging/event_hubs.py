@@ -317,8 +317,8 @@ class Forwarder:
             return True
         if again:  # without any, the checkpoint has all of them: they were stored, and are not received again
             log.warning(
-                "partition %s: a killed process was sending %s to partition %s of the target, of which the mapping makes %d now:"
-                " it has changed. What it makes now is sent, and may be doubled",
+                "partition %s: the mapping has changed: a killed process was sending %s to partition %s of the target, of which it"
+                " makes %d now. What it makes now is sent, and may be doubled",
                 *(self._partition, count_text(count, "event"), id_, len(again)),
             )
         await producer.abandon_pending(id_)
