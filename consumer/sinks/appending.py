@@ -14,7 +14,7 @@ from typing import Protocol
 
 from consumer.errors import FencedError
 from consumer.model import NOTHING_SETTLED, Claim, Event, Outcome, Record, Rejection, WriteResult
-from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, warn_if_rerouted
+from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, part_of, warn_if_rerouted
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -49,8 +49,8 @@ class AppendingSink(PartitionedSink):
         """The rows as they are stored now. Any exception means that they are unknown."""
 
     @abstractmethod
-    async def load_event(self, event: Event, index: int | None = None) -> AppendLog:
-        """A log of this one event, or of one of its records, apart from that of its partition: its mark is NOTHING_SETTLED until
+    async def load_event(self, event: Event, part: str = "") -> AppendLog:
+        """A log of this one event, or of one of its records (`part_of`), apart from that of its partition: its mark is NOTHING_SETTLED until
         that is written again.
         """
 
@@ -63,7 +63,7 @@ class AppendingSink(PartitionedSink):
             return [WRITTEN] * len(records)
         return [
             await _append_once(
-                stored if each.of == 1 else await self.load_event(each.event, each.index), each
+                stored if each.of == 1 else await self.load_event(each.event, part_of(each)), each
             )
             for each in records
         ]

@@ -23,6 +23,11 @@ CLOSING = 4.0
 Results = Sequence[WriteResult]
 
 
+def part_of(record: Record) -> str:
+    """Names a record among those of its event that are written again. Settings that make another number of records make other ones."""
+    return f"{record.index}of{record.of}"
+
+
 class PartitionWriter(Protocol):
     """Writes the records of one partition under one claim."""
 

@@ -62,7 +62,7 @@ class TableSink(AppendingSink):
     async def load(self, claim):
         return MemoryLog(self._table)
 
-    async def load_event(self, event, index=None):
+    async def load_event(self, event, part=""):
         raise NotImplementedError
 
 

@@ -565,8 +565,8 @@ class Rows(AppendingSink):
     async def load(self, claim):
         return await self.consumer.call(lambda: Log(self, claim.partition))
 
-    async def load_event(self, event, index=None):
-        return await self.consumer.call(lambda: Log(self, event.partition, (event.sequence_number, index)))
+    async def load_event(self, event, part=""):
+        return await self.consumer.call(lambda: Log(self, event.partition, (event.sequence_number, part)))
 
 
 class Mortal:

@@ -151,8 +151,8 @@ class DeltaSink(AppendingSink):
     async def load(self, claim: Claim) -> DeltaLog:
         return await self._load(identity_of(self._stream, self._name, claim))
 
-    async def load_event(self, event: Event, index: int | None = None) -> DeltaLog:
-        return await self._load(identity_of_event(self._stream, self._name, event, index))
+    async def load_event(self, event: Event, part: str = "") -> DeltaLog:
+        return await self._load(identity_of_event(self._stream, self._name, event, part))
 
     async def _load(self, application: str) -> DeltaLog:
         assert self._mapper is not None, "the sink is not open"

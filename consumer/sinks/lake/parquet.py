@@ -109,8 +109,8 @@ class ParquetSink(AppendingSink):
     async def load(self, claim: Claim) -> ParquetLog:
         return await self._load(identity_of(self._stream, self._name, claim))
 
-    async def load_event(self, event: Event, index: int | None = None) -> ParquetLog:
-        return await self._load(identity_of_event(self._stream, self._name, event, index))
+    async def load_event(self, event: Event, part: str = "") -> ParquetLog:
+        return await self._load(identity_of_event(self._stream, self._name, event, part))
 
     async def _load(self, identity: str) -> ParquetLog:
         found = ParquetLog(self._container, self._folder, identity, self._mapper)

@@ -32,10 +32,9 @@ def identity_of(stream: Stream, sink: str, claim: Claim) -> str:
     return _identity(stream, sink, f"{claim.partition}@{incarnation}" if incarnation else claim.partition)
 
 
-def identity_of_event(stream: Stream, sink: str, event: Event, index: int | None = None) -> str:
+def identity_of_event(stream: Stream, sink: str, event: Event, part: str = "") -> str:
     """Names one event that is written again, or one record of it, apart from its partition."""
-    of_record = "" if index is None else f"-{index}"
-    return f"{_identity(stream, sink, event.place)}/again-{event.sequence_number}{of_record}"
+    return f"{_identity(stream, sink, event.place)}/again-{event.sequence_number}{part and f'-{part}'}"
 
 
 def _identity(stream: Stream, sink: str, place: str) -> str:

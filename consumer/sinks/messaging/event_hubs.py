@@ -34,7 +34,7 @@ from consumer.model import (
 )
 from consumer.options import BatchLimits
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, amqp_properties, check_body
-from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, warn_if_rerouted
+from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, part_of, warn_if_rerouted
 from consumer.sinks.types import SinkContext, SinkType, refuse
 from consumer.versions import place_in_event
 from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
@@ -139,7 +139,7 @@ class EventHubsSink(PartitionedSink):
                 return await forwarder.write(records)
         results: list[WriteResult] = []
         for record in records:
-            async with aclosing(self._again(event, f"{name}~{record.index}")) as forwarder:
+            async with aclosing(self._again(event, f"{name}~{part_of(record)}")) as forwarder:
                 results += await forwarder.write([record])
         return results
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from consumer import model
 from consumer.model import Claim, Record
-from consumer.sinks.partitioned import warn_if_rerouted
+from consumer.sinks.partitioned import part_of, warn_if_rerouted
 from consumer.sinks.sql.isolation import TryAgainError
 from consumer.sinks.sql.transactional import Position, Rejections, SqlTransactionalSink
 from consumer.stores.sql import positions
@@ -52,7 +52,7 @@ class SqlSinkBeside(SqlTransactionalSink):
                 self.target.write(connection, fit)
 
     def _is_first(self, connection: Connection, record: Record) -> bool:
-        position = f"{record.event.place}~{record.event.sequence_number}~{record.index}"
+        position = f"{record.event.place}~{record.event.sequence_number}~{part_of(record)}"
         name = blake2b(position.encode(), digest_size=12).hexdigest()
         return positions.claim(connection, self._marks, f"again~{name}", "replay").epoch == 1
 

@@ -1,12 +1,25 @@
 """Dead letters of a transactional sink: written and removed in one transaction, exactly once."""
 
+from contextlib import suppress
+from inspect import iscoroutinefunction
+from itertools import count
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
+
 import pytest
 from msgspec import structs
 
+from consumer.cli.replay import Task
+from consumer.cli.selecting import Selection
 from consumer.mapping.preparing import Preparation
-from consumer.model import DeadLetter, Outcome, Rejection, Write
+from consumer.model import NOTHING_SETTLED, DeadLetter, Outcome, Record, Rejection, Write
+from consumer.options import BatchLimits
 from consumer.running.writing.replaying import Replay
+from consumer.sinks.appending import AppendingSink
+from consumer.sinks.routed import RoutedSink
 from consumer.sinks.sql.beside import SqlSinkBeside
+from consumer.sinks.sql.transactional import SqlTransactionalSink
+from consumer.stores.sql.dead_letters import SqlDeadLetterStore
 from tests.support.consumer.sql import FLIGHTS, SCOPE, T0, World, flight, soon
 
 TABLE = "CREATE TABLE flights (carrier TEXT NOT NULL, number INTEGER, seq INTEGER)"
@@ -113,3 +126,142 @@ async def test_what_the_database_still_refuses_keeps_its_letter(world):
     assert (result.outcome, "constraint" in result.reason) == (Outcome.REJECT, True)
     assert await world.written() == []
     assert await world.dead() == [(7, "constraint")]
+
+
+class KilledError(BaseException):
+    """The process is gone: nothing catches it."""
+
+
+class Process:
+    """One process after the other: the first dies at its step number `kill_at`, which counts before and after each call."""
+
+    def __init__(self, kill_at):
+        self.left = kill_at
+
+    def step(self):
+        self.left -= 1
+        if self.left == 0:
+            raise KilledError
+
+    def watch(self, whole, *names):
+        for name in names:
+            setattr(whole, name, self._watched(getattr(whole, name)))
+        return whole
+
+    def _watched(self, call):
+        if not iscoroutinefunction(call):
+
+            def watched(*given):
+                self.step()
+                result = call(*given)
+                self.step()
+                return result
+
+            return watched
+
+        async def awaited(*given, **named):
+            self.step()
+            result = await call(*given, **named)
+            self.step()
+            return result
+
+        return awaited
+
+
+class Log:
+    def __init__(self, logs, name):
+        self._logs, self._name = logs, name
+        self.mark = logs.get(name, NOTHING_SETTLED)
+
+    async def append(self, records, last):
+        self._logs["rows"] += [(record.event.sequence_number, record.payload.decode()) for record in records]
+        self._logs[self._name] = last
+
+
+class Rows(AppendingSink):
+    """Rows of a lake in `logs`, which outlive the process."""
+
+    def __init__(self, logs):
+        super().__init__(BatchLimits())
+        self._logs = logs
+
+    async def open(self):
+        return await self.routes()
+
+    def prepare(self, write):
+        carrier, event = write.document["carrier"], write.event
+        bad = Rejection("bad", "no carrier") if carrier is None else None
+        key = f"{event.sequence_number}~{write.index}"
+        return Record(event, key, payload=str(carrier).encode(), rejection=bad)
+
+    async def load(self, claim):
+        raise NotImplementedError
+
+    async def load_event(self, event, part=""):
+        return Log(self._logs, (event.sequence_number, part))
+
+
+async def replay_all(world, sinks, logs, documents, process):
+    """What the command does, started again when it is killed. `documents` are carriers, each for a sink; None is rejected."""
+
+    def mapping(event, _):
+        return [
+            Write(event, {"carrier": carrier, "number": 1}, n, sink)
+            for n, (sink, carrier) in enumerate(documents)
+        ]
+
+    def sink_of():
+        watched = ("_try_to_replay", "replay")
+        if set(sinks) == {""}:
+            return process.watch(SqlTransactionalSink(world.database, SCOPE, FLIGHTS), *watched)
+        beside = process.watch(SqlSinkBeside(world.database, SCOPE, FLIGHTS, name="rows"), *watched)
+        beside.aclose = AsyncMock()  # the world closes its database
+        return RoutedSink({"lake": process.watch(Rows(logs), "replay", "load_event"), "rows": beside})
+
+    def preparation(sink):
+        sink.aclose = AsyncMock()
+        return Preparation(sink.prepare, mapping=mapping)
+
+    while True:
+        store = process.watch(SqlDeadLetterStore(world.database, SCOPE), "get", "put", "delete")
+        task = Task(
+            SimpleNamespace(sink=sink_of, preparation=preparation), Selection(), parked=False, whole=False
+        )
+        with suppress(KilledError):
+            return await task.run(store)
+
+
+async def rows_of(world, logs, number):
+    rows = await world.run(f"SELECT carrier FROM flights WHERE seq = {number}")
+    return sorted([row[0] for row in rows] + [key for at, key in logs["rows"] if at == number])
+
+
+@pytest.mark.parametrize("sinks", [("", ""), ("lake", "rows")], ids=["transactional", "several"])
+async def test_a_replay_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(world, sinks):
+    logs = {"rows": []}
+    mended = [(sink, f"{n}{part}") for n, sink in enumerate(sinks) for part in ("good", "bad")]
+    documents = [(sink, carrier if carrier.endswith("good") else None) for sink, carrier in mended]
+    for kill_at in count(1):
+        process = Process(kill_at)
+        await world.dead_letters.put([dead_letter(flight(kill_at))], deadline=soon())
+        await replay_all(world, sinks, logs, documents, process)
+        [letter] = [each async for each in world.dead_letters.list()]
+        assert (len(letter.records), letter.of) == (2, 4), f"killed at step {kill_at}"
+        assert await rows_of(world, logs, kill_at) == ["0good", "1good"], f"killed at step {kill_at}"
+        assert await replay_all(world, sinks, logs, mended, process) == []
+        assert await rows_of(world, logs, kill_at) == ["0bad", "0good", "1bad", "1good"]
+        assert await world.dead() == []
+        if process.left > 0:
+            break
+    assert kill_at > 20
+
+
+@pytest.mark.parametrize("sinks", [("",), ("lake",), ("rows",)])
+async def test_a_record_that_the_settings_make_besides_is_written_where_another_had_its_number(world, sinks):
+    [sink], logs, process = sinks, {"rows": []}, Process(0)
+    await world.dead_letters.put([dead_letter(flight(7))], deadline=soon())
+    await replay_all(world, sinks, logs, [(sink, "a"), (sink, None)], process)
+    more = [(sink, "new"), (sink, "a"), (sink, "b")]
+
+    assert await replay_all(world, sinks, logs, more, process) == []
+    assert set(await rows_of(world, logs, 7)) == {"a", "b", "new"}
