@@ -10,7 +10,7 @@ import msgspec
 
 from consumer.config import FILE, ConsumerConfig, SinkKind, read_config
 from consumer.decoding.table import DecoderContext, build_decoder
-from consumer.formats import BodyOptions, JsonOptions, ProtobufOptions, SingleObjectOptions, Unpack
+from consumer.formats import DecoderName, Unpack, registry_of
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.secrets.known import hide_settings
 
@@ -72,6 +72,14 @@ def environment(options: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
+_BY_BODY = {
+    *(DecoderName.JSON, DecoderName.PROTOBUF, DecoderName.TEXT, DecoderName.RAW),
+    *(DecoderName.AVRO_SINGLE_OBJECT, DecoderName.AVRO_PREAMBLE, DecoderName.CONFLUENT),
+    *(DecoderName.CSV, DecoderName.AVRO_FILE),
+}
+"""Formats whose body alone says how it is read: captured files lack content type and encoding."""
+
+
 def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
     """The consumer that the settings describe. `job` is "a backfill writes to". Raises InputError for one with another sink."""
     if settings.get(FILE, "").strip():
@@ -83,32 +91,21 @@ def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
         config = read_config(settings)
     if config.sink is not SinkKind.COSMOS:
         raise InputError(f"CONSUMER_SINK is {config.sink}; {job} Cosmos DB: cosmos")
-    if not _is_read_by_tasks(config.decode):
-        # Captured files lack content type and encoding, a task asks no registry, and an event is compared with one document.
+    if config.decoder not in _BY_BODY or config.decode.unpack is Unpack.AUTO:
         raise InputError(
-            f"CONSUMER_DECODER is {config.decoder}; the Spark jobs read json without CONSUMER_JSON_ARRAYS, and protobuf and"
-            " avro_single_object by CONSUMER_SCHEMA_FILES, all with CONSUMER_UNPACK none, gzip or zstd: give the job the settings"
-            " with which the bodies of this hub are read alike, or leave this hub out"
+            f"CONSUMER_DECODER is {config.decoder} and CONSUMER_UNPACK {config.decode.unpack}; the Spark jobs read"
+            f" {', '.join(sorted(_BY_BODY))}, with CONSUMER_UNPACK none, gzip or zstd: captured files have neither content type nor"
+            " content encoding. Give the job the settings with which the bodies of this hub are read alike, or leave this hub out"
         )
     with job_errors():
-        build_decoder(config.decoder, config.decode, DecoderContext({}))  # files and packages are there
+        build_decoder(config.decoder, config.decode, DecoderContext(settings))  # files and packages are there
     return config
-
-
-def _is_read_by_tasks(options: BodyOptions) -> bool:
-    """Whether the body alone says how it is read, and is one document."""
-    if options.unpack is Unpack.AUTO:
-        return False
-    if isinstance(options, JsonOptions):
-        return not options.arrays
-    return type(options) is ProtobufOptions or (
-        isinstance(options, SingleObjectOptions) and not options.names
-    )
 
 
 def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:
     """The settings that a task needs, and no others: connections are secrets, and the environment has more of them."""
-    connections = (config.hub_connection, config.cosmos_connection, config.storage_connection)
+    connections = [config.hub_connection, config.cosmos_connection, config.storage_connection]
+    connections += [name for name in (registry_of(config.decode),) if name]
     return {
         name: value
         for name, value in settings.items()

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
+from consumer.running.assembly import Parts
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import RowAccount, between, collected
 from spark_jobs.platform.source_options import SETTINGS, for_executors
@@ -110,7 +111,7 @@ def extract(
     source = _cosmos_options(config, needed, request_units)
     paths = partition_key_paths(source)
     with watch(spark, "reading the hub's events"):
-        keys = EventKeys(config, paths, since, until, packing(), newer)
+        keys = EventKeys(config, paths, since, until, packing(), newer, needed)
         account = RowAccount("the hub's events")
         chunks = account.without(read(TaskTransform(keys, row_schema(CHUNKS))), {}, rows=F.col("events"))
         events = _packed(results, distinct_events(chunks), "events")
@@ -133,7 +134,7 @@ def extract(
             work = PositionIds(config.hub, packing())
             chunks = frame.select("id").mapInArrow(work, row_schema(CHUNKS))
         else:
-            results.write("documents", document_keys(frame))
+            results.write("documents", document_keys(frame, Parts(config, settings).stream.topic))
             documents = results.table("documents")
             chunks = packed_positions(documents)
         known = _packed(results, positions(chunks, dead_letters), "positions")

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from typer import Option
 
 from consumer.config import ConsumerConfig
-from consumer.model import Checkpoint
+from consumer.mapping.operations import write_options
+from consumer.model import Checkpoint, Operation
 from spark_jobs import cli
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
 from spark_jobs.platform.progress import watch
@@ -23,7 +24,13 @@ from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract, settled_runs, work_files
-from spark_jobs.reconciliation.keys import event_columns, with_ids
+from spark_jobs.reconciliation.keys import (
+    WITH_TOMBSTONES,
+    event_columns,
+    may_be_several,
+    may_expire,
+    with_ids,
+)
 from spark_jobs.reconciliation.schemas import UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import (
     Due,
@@ -38,7 +45,7 @@ from spark_jobs.sources.capture.capture import TaskTransform, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.tables.results import Results
-from tidemark.analysis.errors import CHECK_FAILED, InputError
+from tidemark.analysis.errors import CHECK_FAILED, InputError, job_errors
 from tidemark.analysis.limits import RowCount
 from tidemark.analysis.option_values import seconds
 from tidemark.analysis.options import with_groups
@@ -84,21 +91,24 @@ class Settings(JobSettings):
             raise InputError(f"--ru is {self.request_units}; accepted: above 0")
 
 
-def refuse_what_removes(config: ConsumerConfig) -> None:
-    """Raises InputError where documents go on purpose: they would be reported as lost, and a backfill would write them again."""
-    writing = config.writing
-    removing = {
-        f"COSMOS_OPERATION is {writing.operation}": writing.operation not in {"upsert", "create"},
-        "COSMOS_OPERATION_FROM is set": bool(writing.operation_from),
+def refuse_what_leaves_no_trace(config: ConsumerConfig) -> None:
+    """Raises InputError where documents go, or are left out, and nothing says that it was on purpose."""
+    with job_errors():
+        writing = write_options(config.writing)
+    table = writing.operation_from.table.values() if writing.operation_from else ()
+    operations = {writing.operation, *table}
+    deletes = {
+        f"COSMOS_OPERATION is {writing.operation}": writing.operation is Operation.DELETE,
+        "COSMOS_OPERATION_FROM may say delete": Operation.DELETE in operations,
         "COSMOS_EMPTY is delete": writing.empty == "delete",
-        "COSMOS_TTL is set": bool(writing.ttl),
     }
-    for found, removes in removing.items():
-        if removes:
-            raise InputError(
-                f"{found}: documents go on purpose, would be reported as missing, and a backfill would write them again; a"
-                " reconciliation needs events that only write"
-            )
+    for found, is_delete in deletes.items():
+        if is_delete and not (writing.guarded and writing.tombstone):
+            raise InputError(f"{found}: nothing is left of a document that is deleted; {WITH_TOMBSTONES}")
+    if writing.if_missing == "ignore" and operations & {Operation.PATCH, Operation.REPLACE}:
+        raise InputError(
+            "COSMOS_IF_MISSING is ignore: of an event without a document nothing is left, and it would be reported as lost"
+        )
 
 
 def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
@@ -107,7 +117,7 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     """
     now = settings.now or datetime.now(UTC)
     config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
-    refuse_what_removes(config)
+    refuse_what_leaves_no_trace(config)
     read = partial(_events, spark, settings, config)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
     with work_files(results):
@@ -210,7 +220,11 @@ def _compare(
     due = Due(now, sides.checkpoints is not None, settings.grace)
     checkpoints = sides.checkpoints or {}
     runs = settled_runs(checkpoints)
-    status = judged(sides.events, sides.documents, sides.known, runs, sides.identity, due)
+    status = judged(
+        *(sides.events, sides.documents, sides.known, runs, sides.identity, due),
+        expires=may_expire(config),
+        several=may_be_several(config),
+    )
     results.write("events", with_ids(status, config))
     events = results.table("events")
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))

@@ -6,8 +6,9 @@ consumer has one, the user's transform: the same code that wrote the documents, 
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -21,33 +22,59 @@ from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.decoding.table import DecoderContext, build_decoder
-from consumer.mapping.documents import DocumentMapper, MappingOptions, document_id
+from consumer.formats import DecoderName, JsonOptions
+from consumer.mapping.documents import DocumentMapper, MappingOptions
+from consumer.mapping.operations import write_options
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import load_transform, mapping_of
-from consumer.model import Event, Record
+from consumer.model import Event, Operation, Record
+from consumer.ports import Decoder
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.incarnations import Newer, placed
+from tidemark.analysis.errors import InputError, job_errors
 
-META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at"
-"""The fields to read of documents whose writer keeps positions."""
+META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at, n=/_tv/n, at=/_tv/at, of=/_tv/of"
+"""The fields to read of documents whose writer keeps positions, for people or for its version guard."""
+
+WITH_TOMBSTONES = (
+    "a reconciliation needs COSMOS_GUARD, whose tombstones (COSMOS_TOMBSTONE) say what was deleted"
+)
 
 _POSITIONS = ("hub", "partition", "sequence_number", "enqueued_at", "file")
 
+_REGISTRY_WITHIN = 60.0
+"""Seconds for a schema registry to answer. Chosen: Spark tries the task again after that."""
 _ARROW = arrow_schema(EVENT_KEYS)
 _PARTITION_KEY = "x-opt-partition-key"
-_META = "partition string, sequence_number bigint, enqueued_at double"
+_META = "partition string, sequence_number bigint, enqueued_at double, n bigint, at double, of string"
 
 
 def identity_of(config: ConsumerConfig) -> Identity:
     if MappingOptions(config.hub, config.id_from).id_path is None:
         return Identity.POSITION
-    return Identity.META if config.meta else Identity.BODY
+    return Identity.META if config.meta or config.writing.guard != "none" else Identity.BODY
+
+
+def may_expire(config: ConsumerConfig) -> bool:
+    """Whether a document, or what is left of a deleted one, may have a time to live."""
+    return bool(config.writing.ttl or config.transform) or config.writing.guard != "none"
+
+
+def may_be_several(config: ConsumerConfig) -> bool:
+    """Whether an event may become several documents, or none."""
+    is_array = isinstance(config.decode, JsonOptions) and config.decode.arrays
+    return bool(config.transform) or is_array or config.decoder in {DecoderName.CSV, DecoderName.AVRO_FILE}
+
+
+def _is_of_columns(config: ConsumerConfig) -> bool:
+    """Whether the events' positions say all: no body has to be read."""
+    return identity_of(config) is Identity.POSITION and not (may_be_several(config) or config.writing.ttl)
 
 
 def event_columns(config: ConsumerConfig) -> tuple[str, ...]:
     """Those of EVENTS that keys are made of, and that say which events are compared: the others need not be read."""
-    if identity_of(config) is Identity.POSITION:
+    if _is_of_columns(config):
         return _POSITIONS
     # Of these only the partition key is wanted, which nothing but a transform looks at.
     system = ("system_properties",) if config.transform else ()
@@ -68,13 +95,15 @@ class EventKeys:
     packing: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     newer: Newer = field(default_factory=dict)
     """Partitions of a hub that was created anew, and since when."""
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """With the connection of the schema registry, where the bodies need one."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         asked = (rows for batch in batches if (rows := batch.filter(self._asked(batch))).num_rows)
         own = (placed(batch, self.newer) for batch in asked)
-        if identity_of(self.config) is Identity.POSITION:
+        if _is_of_columns(self.config):
             return self.packing(batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
-        return self.packing(_keyed(own, self.config, self.paths))
+        return self.packing(_keyed(own, self.config, self.paths, self.settings))
 
     def _asked(self, batch: pa.RecordBatch) -> pa.Array:
         asked = pc.equal(pc.utf8_lower(batch["hub"]), self.config.hub.lower())
@@ -107,47 +136,60 @@ class PositionIds:
     def _positions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         head = f"{self.hub}~"
         ids = batch["id"]
-        # A fifth of the time that a pattern with groups takes.
-        own = ids.filter(pc.match_substring_regex(ids, rf"^{re.escape(head)}.+~[0-9]{{1,18}}$"))
-        parts = pc.split_pattern(pc.utf8_slice_codeunits(own, len(head)), "~", max_splits=1, reverse=True)
+        # A fifth of the time that a pattern with groups takes. The last number is that of a write after the event's first.
+        own = ids.filter(pc.match_substring_regex(ids, rf"^{re.escape(head)}[^~]+~[0-9]{{1,18}}(~[0-9]+)?$"))
+        parts = pc.split_pattern(pc.utf8_slice_codeunits(own, len(head)), "~")
         partition, number = (pc.list_element(parts, place) for place in range(2))
         return pa.record_batch({"partition": partition, "sequence_number": number.cast(pa.int64())})
 
 
-def document_keys(documents: DataFrame) -> DataFrame:
-    """Documents, as the source "cosmos" gives them, as DOCUMENT_KEYS, where ids are not made of positions."""
-    meta = F.from_json("fields", _META)
-    return (
-        documents.withColumn("meta", meta)
-        .select(
-            "id",
-            "partition_key",
-            "modified_at",
-            F.col("meta.partition").alias("partition"),
-            F.col("meta.sequence_number").alias("sequence_number"),
-            F.timestamp_micros((F.col("meta.enqueued_at") * 1_000_000).cast("long")).alias("enqueued_at"),
-        )
-        .select(*DOCUMENT_KEYS.fieldNames())
-    )
+def document_keys(documents: DataFrame, hub: str = "") -> DataFrame:
+    """Documents, as the source "cosmos" gives them, as DOCUMENT_KEYS, where ids are not made of positions. The version guard's stamp
+    says whose a document is, also of a tombstone; its events are those of `hub`, namespace/hub.
+    """
+    is_stamped = F.col("meta.of").isNotNull()
+    is_own = F.substring_index("meta.of", "/", 2) == F.lit(hub)
+    stamped = {
+        "partition": F.substring_index("meta.of", "/", -1),
+        "sequence_number": F.col("meta.n"),
+        "enqueued_at": F.col("meta.at"),
+    }
+    found = {
+        name: F.when(is_stamped & is_own, value).when(~is_stamped, F.col(f"meta.{name}"))
+        for name, value in stamped.items()
+    }
+    found["enqueued_at"] = F.timestamp_micros((found["enqueued_at"] * 1_000_000).cast("long"))
+    keyed = documents.withColumn("meta", F.from_json("fields", _META)).withColumns(found)
+    return keyed.select(*DOCUMENT_KEYS.fieldNames())
 
 
 def _keyed(
-    batches: Iterable[pa.RecordBatch], config: ConsumerConfig, paths: Sequence[str]
+    batches: Iterable[pa.RecordBatch],
+    config: ConsumerConfig,
+    paths: Sequence[str],
+    settings: Mapping[str, str],
 ) -> Iterator[pa.RecordBatch]:
-    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, config.meta), paths)
+    writing = write_options(config.writing)
+    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, config.meta, writing), paths)
     mapping = mapping_of(load_transform(config.transform)) if config.transform else None
-    decoder = build_decoder(
-        config.decoder, config.decode, DecoderContext({})
-    )  # of those that ask no registry
+    decoder = build_decoder(config.decoder, config.decode, DecoderContext(settings))
     preparation = Preparation(mapper.prepare, decoder=decoder, mapping=mapping)
     for batch in batches:
-        rows = [{**row, **key} for row in batch.to_pylist() for key in _keys(preparation, row)]
-        yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+        rows = batch.to_pylist()
+        events = [_event(row) for row in rows]
+        if decoder is not None and (schemas := decoder.missing(events)):
+            with job_errors():
+                asyncio.run(_load(decoder, schemas))
+        keyed = [{**row, **_key_of(preparation, event)} for row, event in zip(rows, events, strict=True)]
+        yield pa.RecordBatch.from_pylist(keyed, schema=_ARROW)
 
 
-def _keys(preparation: Preparation, row: dict[str, Any]) -> Iterator[dict[str, str]]:
-    """Document id and partition key of each document that the event becomes, or why there is neither."""
-    event = Event(
+async def _load(decoder: Decoder, schemas: Collection[str]) -> None:
+    await decoder.load(schemas, deadline=asyncio.get_running_loop().time() + _REGISTRY_WITHIN)
+
+
+def _event(row: dict[str, Any]) -> Event:
+    return Event(
         partition=row["partition"],
         sequence_number=row["sequence_number"],
         offset=row["offset"] or "",
@@ -157,14 +199,40 @@ def _keys(preparation: Preparation, row: dict[str, Any]) -> Iterator[dict[str, s
         properties=dict(row["properties"] or ()),
         unreadable=None if row["body"] is not None else "the event has no body of bytes",
     )
-    return (_key(record) for record in preparation.records([event]) if record.dropped is None)
 
 
-def _key(record: Record) -> dict[str, str]:
+def _key_of(preparation: Preparation, event: Event) -> dict[str, Any]:
+    """What EVENT_KEYS says of the documents that the event becomes, or why there is none. Raises InputError."""
+    keys = [_key(record) for record in preparation.records([event]) if record.dropped is None]
+    if len(keys) == 1:
+        return keys[0]
+    further = msgspec.json.encode(keys[1:]).decode() if keys else None
+    return {**(keys[0] if keys else {}), "writes": len(keys), "further": further}
+
+
+def _key(record: Record) -> dict[str, Any]:
+    """Document id, partition key and time to live, or the reason of its rejection. Raises InputError for what leaves no trace."""
     from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
 
     if record.rejection is not None:
         return {"rejection": record.rejection.reason}
+    if record.operation is Operation.DELETE and not record.payload:
+        place = f"event {record.event.sequence_number} of partition {record.event.partition}"
+        raise InputError(
+            f"{place} deletes a document, and leaves nothing that could be compared: {WITH_TOMBSTONES}"
+        )
     values = msgspec.json.decode(record.partition_key)
     key = canonical_key([UNSET if value == {} else value for value in values])
-    return {"document_id": document_id(record), "partition_key": key}
+    found = msgspec.json.decode(record.payload, type=_Document)
+    return {
+        "document_id": record.change.id if record.change is not None else found.id,
+        "partition_key": key,
+        "ttl": found.ttl if isinstance(found.ttl, int) and found.ttl > 0 else None,
+    }
+
+
+class _Document(msgspec.Struct):
+    """What is read of a payload. A patch has no id."""
+
+    id: str = ""
+    ttl: Any = None

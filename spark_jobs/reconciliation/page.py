@@ -35,6 +35,8 @@ _MEANING = {
     Status.SUPERSEDED: "its document was written again by a later event of the same id",
     Status.PENDING: "not due: beyond the checkpoint, or within the grace",
     Status.OVERDUE: "beyond the checkpoint for longer than the grace",
+    Status.REMOVED: "not there, and need not be: its time to live is over, or that of the tombstone of its document",
+    Status.DROPPED: "the transform makes nothing of it, on purpose",
     Status.STALE: "its document is there, but of an earlier event",
     Status.LOST: "neither document nor dead letter",
 }

@@ -32,6 +32,10 @@ class Status(StrEnum):
     """Beyond the consumer's checkpoint, or too young: not due yet."""
     OVERDUE = "overdue"
     """Beyond the checkpoint, and older than the grace."""
+    REMOVED = "removed"
+    """Not there, and need not be: its time to live is over, or that of the tombstone that a later delete left."""
+    DROPPED = "dropped"
+    """The consumer's transform makes nothing of it, on purpose."""
     STALE = "stale"
     """Its document is there, but of an earlier event: this event's write is missing."""
     LOST = "lost"
@@ -55,11 +59,14 @@ class Gap(StrEnum):
 
 EVENT_KEYS = row_schema("""
     partition text, sequence_number long, enqueued_at time, file text, document_id text,
-    partition_key text, rejection text
+    partition_key text, rejection text, writes long, ttl long, further text
 """)
 """Events as the consumer's mapping sees them. `document_id` is null where the mapping rejects the event; `rejection` then
-says why. `partition_key` is null where ids are made of positions.
+says why. `partition_key` is null where ids are made of positions. `writes` is how many documents the event becomes, null for 1;
+`ttl` are the seconds after which the document goes. `further` are all writes but the first, FURTHER as JSON.
 """
+
+FURTHER = "array<struct<document_id: string, partition_key: string, ttl: bigint>>"
 
 DOCUMENT_KEYS = row_schema("""
     id text, partition_key text, modified_at time, partition text, sequence_number long,
@@ -83,9 +90,10 @@ DEAD_LETTERS = row_schema(
 
 JUDGED = row_schema("""
     partition text, sequence_number long, enqueued_at time, status text, copies long,
-    documents long, dead_letters long, document_id text, partition_key text, rejection text, file text
+    documents long, dead_letters long, document_id text, partition_key text, rejection text, file text,
+    writes long
 """)
-"""Every event once. `copies`: how often it was read (overlapping capture files); `documents`: how many are of it."""
+"""Every event once; of one that becomes several documents the one that is worst off. `copies`: how often it was read (overlapping capture files); `documents`: how many are of it."""
 
 DUPLICATES = row_schema("""
     partition text, sequence_number long, enqueued_at time, kind text, documents long, dead_letters long,

@@ -23,6 +23,7 @@ from spark_jobs.reconciliation.schemas import (
     DUPLICATES,
     ENDS,
     EVENT_KEYS,
+    FURTHER,
     GAPS,
     JUDGED,
     Gap,
@@ -32,6 +33,11 @@ from spark_jobs.reconciliation.schemas import (
 from spark_jobs.schemas import arrow_schema, row_schema
 
 EVENT = ("partition", "sequence_number")
+_WORST = (
+    *(Status.LOST, Status.STALE, Status.OVERDUE, Status.PENDING, Status.PARKED, Status.DEAD_LETTERED),
+    *(Status.REMOVED, Status.SUPERSEDED, Status.DROPPED, Status.WRITTEN),
+)
+"""Of several documents of an event the first of these is what is said of the event."""
 _ORDER = ("enqueued_at", "partition", "sequence_number")  # in which events of one id are written
 
 BUCKET_BITS = 18
@@ -115,10 +121,14 @@ def judged(
     runs: Iterable[tuple[str, int, int]],
     identity: Identity,
     due: Due,
+    *,
+    expires: bool = False,
+    several: bool = False,
 ) -> DataFrame:
     """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and dead letters. Where ids are
     made of positions, these are all there is to know of `documents`. `runs` are what checkpoints call settled: partition,
-    first and last sequence number of ranges that do not overlap.
+    first and last sequence number of ranges that do not overlap. `expires`: documents may have a time to live; `several`: an event
+    may become several documents.
     """
     checked: dict[str, list[tuple[int, int]]] = {}
     for partition, first, last in sorted(runs):
@@ -130,22 +140,27 @@ def judged(
         checked=checked,
     )
     by_bucket = _by_bucket(events.select(*_PACKED)).cogroup(_by_bucket(known))
-    settled = _with_keepers(by_bucket.applyInArrow(count, _COUNTED), documents, identity)
-    status = _status(identity, due)
-    return settled.withColumn("status", status).select(*JUDGED.fieldNames())
+    settled = by_bucket.applyInArrow(count, _COUNTED)
+    settled = settled.withColumn("writes", F.coalesce("writes", F.lit(1).cast("long")))
+    if documents is None or identity is Identity.POSITION:
+        keeper = {name: F.lit(None).cast("long") for name in ("keeper_number", "keeper_at")}
+        kept = settled.withColumns({**keeper, "keeper_partition": F.lit(None).cast("string")})
+    else:
+        kept = _with_keepers(_by_document(settled) if several else settled, documents, identity, last=expires)
+    is_over = _is_over(due.now, identity) if expires else F.lit(False)
+    frame = kept.withColumn("status", _status(identity, due, is_over)).select(*JUDGED.fieldNames())
+    return _worst(frame) if several else frame
 
 
 def duplicates(events: DataFrame) -> DataFrame:
     """DUPLICATES among JUDGED."""
-    kind = F.when(F.col("documents") > 1, "two documents").when(
-        (F.col("documents") > 0) & (F.col("dead_letters") > 0), "document and dead letter"
-    )
+    kind = F.when(_has_more(), "two documents").when(_is_both(), "document and dead letter")
     return events.withColumn("kind", kind).where("kind IS NOT NULL").select(*DUPLICATES.fieldNames())
 
 
 def by_hour(events: DataFrame) -> DataFrame:
     """BY_HOUR of JUDGED, by the hour the events were enqueued in."""
-    twice = (F.col("documents") > 1) | ((F.col("documents") > 0) & (F.col("dead_letters") > 0))
+    twice = _has_more() | _is_both()
     counted = events.groupBy("partition", F.date_trunc("hour", "enqueued_at").alias("hour")).agg(
         F.count(F.lit(1)).alias("events"),
         *(F.count_if(F.col("status") == status.value).alias(status.value) for status in Status),
@@ -237,11 +252,37 @@ def gaps(missing: DataFrame, known: DataFrame, widest: int | None = None) -> Dat
     return counted.withColumn("open", F.col("settled") < F.col("missing")).select(*GAPS.fieldNames())
 
 
-def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Identity) -> DataFrame:
-    """Adds the time and position of the document under the event's id, the `keeper`."""
-    if documents is None or identity is Identity.POSITION:
-        nothing = {name: F.lit(None).cast("long") for name in ("keeper_number", "keeper_at")}
-        return events.withColumns({**nothing, "keeper_partition": F.lit(None).cast("string")})
+def _has_more() -> Column:
+    """More documents are of the event than it becomes."""
+    return F.col("documents") > F.greatest("writes", F.lit(1))
+
+
+def _is_both() -> Column:
+    """All documents of the event are there, and a dead letter."""
+    return (F.col("documents") >= F.greatest("writes", F.lit(1))) & (F.col("dead_letters") > 0)
+
+
+def _by_document(events: DataFrame) -> DataFrame:
+    """A row for each document that an event becomes; one for an event that becomes none."""
+    first = F.array(F.struct("document_id", "partition_key", "ttl").cast(FURTHER[len("array<") : -1]))
+    further = F.coalesce(F.from_json("further", FURTHER), F.array().cast(FURTHER))
+    written = events.withColumn("written", F.explode(F.concat(first, further)))
+    return written.withColumns(
+        {name: F.col(f"written.{name}") for name in ("document_id", "partition_key", "ttl")}
+    )
+
+
+def _worst(documents: DataFrame) -> DataFrame:
+    """Of the documents of each event the one that is worst off: JUDGED."""
+    place = F.array_position(F.array(*(F.lit(status.value) for status in _WORST)), F.col("status"))
+    row = F.struct(place, *JUDGED.fieldNames())
+    return documents.groupBy(*EVENT).agg(F.min(row).alias("row")).select("row.*").select(*JUDGED.fieldNames())
+
+
+def _with_keepers(
+    events: DataFrame, documents: DataFrame, identity: Identity, *, last: bool = False
+) -> DataFrame:
+    """Adds the time and position of the document under the event's id, the `keeper`, and with `last` the last event of the id."""
     keepers = documents.select(
         F.col("id").alias("document_id"),
         "partition_key",
@@ -250,26 +291,40 @@ def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Iden
         F.unix_seconds("modified_at").alias("keeper_at"),
     )
     kept = events.join(keepers, on=["document_id", "partition_key"], how="left")
-    if identity is Identity.META:
+    if identity is Identity.META and not last:
         return kept
     lasts = events.where("document_id IS NOT NULL").groupBy("document_id", "partition_key")
-    last = lasts.agg(F.max(F.struct(*_ORDER)).alias("last_of_id"))
-    frame = kept.join(last, on=["document_id", "partition_key"], how="left")
+    last_of_id = lasts.agg(F.max(F.struct(*_ORDER, "ttl")).alias("last_of_id"))
+    frame = kept.join(last_of_id, on=["document_id", "partition_key"], how="left")
+    if identity is Identity.META:
+        return frame
     return frame.withColumn("documents", F.lit(0).cast("long"))  # no document names its event
 
 
-def _status(identity: Identity, due: Due) -> Column:
+def _is_over(now: datetime, identity: Identity) -> Column:
+    """The time to live of the document is over, or that of what the last event of its id wrote."""
+
+    def over(at: str, ttl: str) -> Column:
+        return F.coalesce(F.unix_seconds(at) + F.col(ttl) <= F.lit(int(now.timestamp())), F.lit(False))
+
+    own = over("enqueued_at", "ttl")
+    return own if identity is Identity.POSITION else own | over("last_of_id.enqueued_at", "last_of_id.ttl")
+
+
+def _status(identity: Identity, due: Due, is_over: Column) -> Column:
     old = F.lit(True) if due.grace is None else F.col("enqueued_at") < F.lit(due.now - due.grace)
     unchecked = ~F.col("checked") if due.by_checkpoint else ~old
     has_keeper = F.col("keeper_at").isNotNull()
-    status = F.when((F.col("documents") > 0) | _kept(identity), Status.WRITTEN.value)
+    is_there = F.col("documents") >= F.greatest("writes", F.lit(1))
+    status = F.when(is_there | _kept(identity), Status.WRITTEN.value)
     status = status.when(F.col("dead_letters") > 0, Status.DEAD_LETTERED.value)
     status = status.when(F.col("parked") > 0, Status.PARKED.value)
     status = status.when(has_keeper & _later(), Status.SUPERSEDED.value)
     if due.by_checkpoint and due.grace is not None:
         status = status.when(unchecked & old, Status.OVERDUE.value)
     status = status.when(unchecked, Status.PENDING.value)
-    return status.when(has_keeper, Status.STALE.value).otherwise(Status.LOST.value)
+    status = status.when(has_keeper, Status.STALE.value).when(is_over, Status.REMOVED.value)
+    return status.when(F.col("writes") == 0, Status.DROPPED.value).otherwise(Status.LOST.value)
 
 
 def _kept(identity: Identity) -> Column:

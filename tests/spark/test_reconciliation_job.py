@@ -16,7 +16,7 @@ from azure.cosmos import CosmosClient
 
 from consumer.config import read_config
 from consumer.mapping.documents import DocumentMapper, MappingOptions
-from consumer.model import Checkpoint, DeadLetter, Event, Rejection, Write
+from consumer.model import Batch, Checkpoint, DeadLetter, Event, Rejection, Write
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
@@ -29,6 +29,7 @@ from tests.spark.result_files import read, runs
 from tests.support.servers.threaded import running_in_thread
 from tidemark.analysis.errors import CheckFailedError, InputError, JobError
 from tidemark.analysis.limits import Limit
+from tidemark.consuming import delete, drop
 
 pytestmark = [
     pytest.mark.wire,
@@ -272,7 +273,9 @@ def test_an_input_that_cannot_be_read_is_an_error_and_not_a_passed_check(spark, 
         whole = getattr(module, name)
         with monkeypatch.context() as patch:
             lost = "first < 0" if module is extract else "sequence_number > 0"
-            patch.setattr(module, name, lambda *given, of=whole, lost=lost: of(*given).where(lost))
+            patch.setattr(
+                module, name, lambda *given, of=whole, lost=lost, **more: of(*given, **more).where(lost)
+            )
             with pytest.raises(
                 JobError, match=r"the hub's events: 40 rows were read, .*: nothing is published"
             ):
@@ -280,6 +283,59 @@ def test_an_input_that_cannot_be_read_is_an_error_and_not_a_passed_check(spark, 
     broken = {**place.settings, "BLOB_CONTAINER": "UPPER"}
     with pytest.raises(JobError, match="InvalidResourceName"):
         run(Settings(consumer=broken, capture=str(place.capture), output=str(place.folder / "x")), spark)
+
+
+def test_under_the_guard_deletes_drops_and_several_documents_are_found_on_purpose(spark, place, monkeypatch):
+    """The consumer's own sink writes: 0-1 deleted by 0-2, 0-3 dropped, 0-4 three documents of which one is lost."""
+    names = [("put", "a"), ("put", "b"), ("delete", "b"), ("drop", "c"), ("several", "d"), ("put", "e")]
+    place.bodies = {
+        ("0", n): json.dumps({"id": name, "dest": "x", "op": op}).encode()
+        for n, (op, name) in enumerate(names)
+    }
+    place.capture_files()
+    place.settings |= {
+        "COSMOS_GUARD": "number",
+        "CONSUMER_TRANSFORM": "tests.spark.test_reconciliation_job:by_operation",
+    }
+    config = read_config(place.settings)
+
+    async def consume():
+        parts = Parts(config, place.settings)
+        sink = parts.sink()
+        routes = await sink.open()
+        records = parts.preparation(sink).records([place.event("0", n) for n in range(5)])
+        for record in records:
+            if record.dropped is None and "d-2" not in record.key:
+                batch = Batch(1, routes.lane_of(record), (record,))
+                [result] = await sink.write(batch, deadline=asyncio.get_running_loop().time() + 30)
+                assert result.outcome == "written"
+        await sink.aclose()
+
+    asyncio.run(consume())
+    place.settle({"0": 4})
+    findings, _ = run(place.job("deletes"), spark)
+
+    assert findings.counts == {
+        Status.WRITTEN: 2,
+        Status.SUPERSEDED: 1,
+        Status.DROPPED: 1,
+        Status.LOST: 1,
+        Status.PENDING: 1,
+    }
+    assert (findings.missing, findings.copies, findings.duplicates_total) == (0, 0, 0)
+    [lost] = read(place.folder / "deletes", "unsettled").to_pylist()
+    assert (lost["sequence_number"], lost["document_id"], lost["writes"]) == (4, "d-2", 3)
+
+
+def by_operation(document, _event):
+    match document.pop("op"):
+        case "delete":
+            return delete(document)
+        case "drop":
+            return drop("not wanted")
+        case "several":
+            return [{**document, "id": f"d-{n}"} for n in range(3)]
+    return document
 
 
 def test_a_hub_that_was_made_anew_is_told_and_not_mixed_up(spark, place):

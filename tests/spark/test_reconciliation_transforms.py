@@ -50,8 +50,9 @@ def bucketed(keys):
 class World:
     """Rows of all frames, as tuples, and what should come out of them."""
 
-    def __init__(self, seed, identity, *, by_checkpoint=True, grace=None):
+    def __init__(self, seed, identity, *, by_checkpoint=True, grace=None, expires=False):
         self.rng = random.Random(seed)
+        self.expires = expires
         self.identity = identity
         self.due = Due(NOW, by_checkpoint, grace)
         self.events, self.documents, self.dead_letters = [], [], []
@@ -77,9 +78,12 @@ class World:
         by_position = self.identity is Identity.POSITION
         name = f"hub~{partition}~{number}" if by_position else f"d{rng.randrange(25)}"
         key = None if by_position else f'["{rng.choice("ab")}"]'
-        row = (partition, number, at, file, name, key, None)
+        ttl = rng.choice([None, 600, 10**6]) if self.expires else None
+        row = (partition, number, at, file, name, key, None, None, ttl, None)
         if not by_position and rng.random() < 0.1:
-            row = (partition, number, at, file, None, None, "json")
+            row = (partition, number, at, file, None, None, "json", None, None, None)
+        elif rng.random() < 0.05:
+            row = (partition, number, at, file, None, None, None, 0, None, None)
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
             before = timedelta(days=30 * (number % 3 == 1))  # of a hub of the same name that was deleted
@@ -156,7 +160,21 @@ class World:
             return Status.OVERDUE if grace is not None and old else Status.PENDING
         if not self.due.by_checkpoint and not old:
             return Status.PENDING
-        return Status.STALE if keeper is not None else Status.LOST
+        if keeper is not None:
+            return Status.STALE
+        if self._is_over(row):
+            return Status.REMOVED
+        return Status.DROPPED if row[7] == 0 else Status.LOST
+
+    def _is_over(self, row):
+        """By its own time to live or that of the last event of its id."""
+        own = [row]
+        if self.identity is not Identity.POSITION and row[4] is not None:
+            same = [each for each in self.events if each[4:6] == row[4:6]]
+            own.append(max(same, key=lambda each: (each[2], each[0], each[1])))
+        return self.expires and any(
+            each[8] and int(each[2].timestamp()) + each[8] <= NOW.timestamp() for each in own
+        )
 
     def _is_last(self, row):
         same = [event for event in self.events if event[4:6] == row[4:6]]
@@ -215,6 +233,7 @@ CASES = [
     (1, Identity.POSITION, {"by_checkpoint": False, "grace": timedelta(hours=4)}),
     (2, Identity.META, {"grace": timedelta(hours=3)}),
     (3, Identity.BODY, {}),
+    (7, Identity.META, {"expires": True}),
 ]
 
 
@@ -230,7 +249,8 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
     world = World(seed * 1000, identity, **options)
     events, documents, dead_letters, runs = world.frames(spark)
     known = positions(packed_positions(documents), dead_letters).persist()
-    frame = judged(events, documents, known, runs, identity, world.due).persist()
+    expires = options.get("expires", False)
+    frame = judged(events, documents, known, runs, identity, world.due, expires=expires).persist()
 
     assert frame.columns == JUDGED.fieldNames()
     assert outcome(frame) == world.expected()
@@ -272,7 +292,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 ):
     """A partition may have any number of events and of gaps: neither fits a task's, nor every executor's, memory."""
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
-    rows = [("0", 2 * number, T0, "f", None, None, None) for number in range(500)]
+    rows = [("0", 2 * number, T0, "f", *[None] * 6) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0, False)], DEAD_LETTERS)
     nothing = packed_positions(spark.createDataFrame([], DOCUMENT_KEYS))
@@ -288,7 +308,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 
 
 def test_what_the_checkpoint_settled_beyond_its_mark_is_not_missing_when_retention_took_it(spark):
-    rows = [(partition, number, T0, "f", None, None, None) for partition in "012" for number in (500, 501)]
+    rows = [(partition, number, T0, "f", *[None] * 6) for partition in "012" for number in (500, 501)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0, False)], DEAD_LETTERS)
     checkpoints = {
@@ -346,18 +366,61 @@ def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
     assert (missing.columns, missing.collect()) == (GAPS.fieldNames(), [])
 
 
+@pytest.mark.parametrize("identity", [Identity.META, Identity.BODY, Identity.POSITION])
+def test_of_an_event_that_becomes_several_documents_each_is_looked_for(spark, identity):
+    """Of event n the documents n-0 to n-2. 1: all are there; 2: not n-2; 3: not n-2, but a dead letter; 4: the third twice."""
+    later = [
+        f'[{{"document_id":"{n}-1","partition_key":"[1]"}},{{"document_id":"{n}-2","partition_key":"[1]"}}]'
+        for n in range(5)
+    ]
+    rows = [("0", n, T0, "f", f"{n}-0", "[1]", None, 3, None, later[n]) for n in range(1, 5)]
+    there = [(n, part) for n in range(1, 5) for part in range(3) if (n, part) not in {(2, 2), (3, 2)}] + [
+        (4, 3)
+    ]
+    at = T0 + timedelta(seconds=9)
+    shown = identity is not Identity.BODY
+    documents = spark.createDataFrame(
+        [(f"{n}-{part}", "[1]", at, *(("0", n, T0) if shown else (None, None, None))) for n, part in there],
+        DOCUMENT_KEYS,
+    )
+    dead_letters = spark.createDataFrame([("0", 3, T0, "json", T0, False)], DEAD_LETTERS)
+    known = positions(packed_positions(documents), dead_letters)
+    frame = judged(
+        *(bucketed(spark.createDataFrame(rows, EVENT_KEYS)), documents, known, [], identity, Due(NOW, False)),
+        several=True,
+    ).persist()
+    rows = {row["sequence_number"]: row for row in frame.collect()}
+
+    assert {number: row["status"] for number, row in rows.items()} == {
+        1: "written",
+        2: "lost",
+        3: "dead_lettered",
+        4: "written",
+    }
+    assert {row["copies"] for row in rows.values()} == {1}
+    assert identity is Identity.POSITION or rows[2]["document_id"] == "2-2"
+    assert [(row["sequence_number"], row["kind"]) for row in duplicates(frame).collect()] == (
+        [(4, "two documents")] if shown else []
+    )
+
+
 def test_positions_of_documents_are_read_from_their_metadata(spark):
     fields = [
         '{"partition": "3", "sequence_number": 9007199254740993, "enqueued_at": 1795168800.25}',
         '{"partition": null}',
         "{}",
+        '{"n": 8, "at": 1795168800.25, "of": "ns/hub/4@5"}',
+        '{"partition": "3", "sequence_number": 9, "n": 8, "at": 1795168800.25, "of": "ns/other/3"}',
     ]
     frame = spark.createDataFrame([(str(n), "[1]", T0, each) for n, each in enumerate(fields)], DOCUMENTS)
-    rows = document_keys(frame).orderBy("id").collect()
+    rows = document_keys(frame, "ns/hub").orderBy("id").collect()
 
     assert [(row["partition"], row["sequence_number"]) for row in rows] == [
         ("3", 9007199254740993),
         (None, None),
         (None, None),
+        ("4@5", 8),
+        (None, None),
     ]
+    assert rows[0]["enqueued_at"] == rows[3]["enqueued_at"]
     assert rows[0]["enqueued_at"].replace(tzinfo=UTC).timestamp() == 1795168800.25

@@ -15,7 +15,7 @@ from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.source_options import consumer_on_cosmos, for_executors
-from spark_jobs.reconciliation.job import refuse_what_removes
+from spark_jobs.reconciliation.job import refuse_what_leaves_no_trace
 from spark_jobs.reconciliation.keys import _keyed
 from tests.support.consumer.decoding import descriptors, message_class
 from tidemark.analysis.errors import InputError
@@ -49,11 +49,16 @@ def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
         ({"EVENTHUB_NAME": ""}, "EVENTHUB_NAME is not set"),
         (
             {"CONSUMER_SCHEMA_REGISTRY": "SchemaRegistry"},
-            "CONSUMER_DECODER is auto; the Spark jobs read json .* with CONSUMER_UNPACK none, gzip or zstd",
+            "CONSUMER_DECODER is auto and CONSUMER_UNPACK auto; the Spark jobs read .*json.*, with CONSUMER_UNPACK none",
         ),
-        ({"CONSUMER_UNPACK": "auto", "CONSUMER_DECODER": "json"}, "CONSUMER_DECODER is json; the Spark jobs"),
-        ({"CONSUMER_JSON_ARRAYS": "true", "CONSUMER_DECODER": "json"}, "CONSUMER_DECODER is json; the Spark"),
-        ({"CONSUMER_DECODER": "csv", "CONSUMER_UNPACK": "gzip"}, "CONSUMER_DECODER is csv; the Spark jobs"),
+        (
+            {"CONSUMER_UNPACK": "auto", "CONSUMER_DECODER": "json"},
+            "CONSUMER_DECODER is json and CONSUMER_UNPACK auto",
+        ),
+        (
+            {"CONSUMER_DECODER": "avro_preamble", "CONSUMER_UNPACK": "none"},
+            "no schema registry connection 'SchemaRegistry'|SchemaRegistry__fullyQualifiedNamespace",
+        ),
         (
             {
                 "CONSUMER_DECODER": "protobuf",
@@ -115,7 +120,7 @@ def test_a_body_has_the_id_of_the_document_that_the_consumer_writes(
     }
     rows = [{**row, "body": each} for each in (body, other)]
 
-    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"])
+    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"], {})
 
     assert [(key["document_id"], key["rejection"]) for key in keys.to_pylist()] == [
         ("a", None),
@@ -137,17 +142,24 @@ def test_mode_create_is_refused_where_events_change_what_exists(setting):
     [
         ({}, None),
         ({"COSMOS_OPERATION": "create"}, None),
-        ({"COSMOS_OPERATION": "delete"}, "COSMOS_OPERATION is delete: documents go on purpose"),
-        ({"COSMOS_OPERATION_FROM": "/op"}, "COSMOS_OPERATION_FROM is set"),
-        ({"COSMOS_EMPTY": "delete"}, "COSMOS_EMPTY is delete"),
-        ({"COSMOS_TTL": "7d"}, "COSMOS_TTL is set"),
+        ({"COSMOS_OPERATION": "patch"}, None),
+        ({"COSMOS_OPERATION": "patch", "COSMOS_IF_MISSING": "ignore"}, "COSMOS_IF_MISSING is ignore"),
+        ({"COSMOS_OPERATION": "delete"}, "COSMOS_OPERATION is delete: nothing is left"),
+        ({"COSMOS_OPERATION": "delete", "COSMOS_GUARD": "number"}, None),
+        (
+            {"COSMOS_EMPTY": "delete", "COSMOS_GUARD": "number", "COSMOS_TOMBSTONE": "off"},
+            "COSMOS_EMPTY is delete",
+        ),
+        ({"COSMOS_OPERATION_FROM": "/op"}, "COSMOS_OPERATION_FROM may say delete"),
+        ({"COSMOS_OPERATION_FROM": "/op: c=create, u=upsert"}, None),
+        ({"COSMOS_TTL": "7d"}, None),
     ],
 )
 def test_a_reconciliation_calls_nothing_lost_that_was_removed_on_purpose(setting, told):
     config = consumer_on_cosmos({**CONSUMER, **setting}, "a reconciliation reads")
 
     with pytest.raises(InputError, match=told) if told else nullcontext():
-        refuse_what_removes(config)
+        refuse_what_leaves_no_trace(config)
 
 
 def test_a_cluster_that_starts_second_attempts_is_refused():
@@ -158,7 +170,13 @@ def test_a_cluster_that_starts_second_attempts_is_refused():
 
 
 def test_tasks_get_the_settings_of_the_consumer_and_no_other_secret():
-    config = read_target(CONSUMER)
+    registry = {
+        "CONSUMER_DECODER": "avro_preamble",
+        "CONSUMER_UNPACK": "none",
+        "CONSUMER_SCHEMA_REGISTRY": "Schemas",
+        "Schemas__fullyQualifiedNamespace": "ns.servicebus.windows.net",
+    }
+    config = read_target({**CONSUMER, **registry})
     others = {
         "PATH": "/bin",
         "OrdersConnection": "secret",
@@ -166,8 +184,9 @@ def test_tasks_get_the_settings_of_the_consumer_and_no_other_secret():
         "HOME": "/root",
     }
 
-    assert for_executors({**CONSUMER, **others, "AzureWebJobsStorage": "blobs"}, config) == {
+    assert for_executors({**CONSUMER, **registry, **others, "AzureWebJobsStorage": "blobs"}, config) == {
         **CONSUMER,
+        **registry,
         "AzureWebJobsStorage": "blobs",
     }
 

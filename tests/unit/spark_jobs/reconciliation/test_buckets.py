@@ -260,6 +260,7 @@ def test_ids_made_of_positions_are_read_back_and_others_are_left_out():
         "flights~3~-1",
         "flights~~5",
         "flights~x",
+        "flights~5~8~1",
         "other~3~18",
         "my-flights~3~18",
         "flights~3~99999999999999999999",
@@ -275,4 +276,4 @@ def test_ids_made_of_positions_are_read_back_and_others_are_left_out():
         for row in unpacked(chunk["rows"])
     }
 
-    assert found == {("3", 17), ("a~b", 9223), ("3", 1)}
+    assert found == {("3", 17), ("5", 8), ("3", 1)}

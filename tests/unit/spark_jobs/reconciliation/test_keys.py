@@ -1,15 +1,27 @@
 """Which document an event becomes: what of the event its mapping gets."""
 
+import json
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
+from msgspec import structs
 
-from consumer.config import ConsumerConfig
+from consumer.config import ConsumerConfig, read_config
 from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import mapping_of
-from spark_jobs.reconciliation.keys import _keys, event_columns
+from spark_jobs.reconciliation.keys import _event, _key_of, _keyed, event_columns
+from tests.support.consumer.decoding import ID, MemoryRegistry, zigzag
+from tidemark.analysis.errors import InputError, JobError
+from tidemark.consuming import delete, drop
 
+CONSUMER = {
+    "EventHubConnection": "Endpoint=sb://hub.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s",
+    "EVENTHUB_NAME": "flights",
+    "COSMOS_DATABASE": "db",
+    "COSMOS_CONTAINER": "flights",
+}
 ROW = {
     "partition": "0",
     "sequence_number": 7,
@@ -32,8 +44,103 @@ def test_a_transform_that_reads_the_events_partition_key_finds_the_same_document
     mapper = DocumentMapper(MappingOptions("hub", "field:id"), ("/tenant",))
     preparation = Preparation(mapper.prepare, mapping=mapping_of(by_tenant))
 
-    [found] = _keys(preparation, {**ROW, "system_properties": system})
-    assert found == {"document_id": "a", "partition_key": key}
+    found = _key_of(preparation, _event({**ROW, "system_properties": system}))
+    assert found == {"document_id": "a", "partition_key": key, "ttl": None}
+
+
+def keys_of(body, monkeypatch=None, made=None, **settings):
+    config = read_config({**CONSUMER, **settings})
+    if made is not None:
+        monkeypatch.setattr(
+            "spark_jobs.reconciliation.keys.load_transform", lambda _: lambda document, event: made
+        )
+        config = structs.replace(config, transform="m:f")
+    rows = [{**ROW, "file": "f", "body": body}]
+    [batch] = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"], {**CONSUMER, **settings})
+    [key] = batch.to_pylist()
+    return {name: key[name] for name in ("document_id", "rejection", "writes", "ttl", "further")}
+
+
+GUARDED = {"COSMOS_GUARD": "number", "COSMOS_OPERATION_FROM": "/op"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "document", "key"),
+    [
+        ({}, {}, ("a", None)),
+        ({"COSMOS_TTL": "60"}, {}, ("a", 60)),
+        ({"COSMOS_TTL": "field:/keep"}, {"keep": 7}, ("a", 7)),
+        (GUARDED, {"op": "delete"}, ("a", 604_800)),  # its tombstone
+        (GUARDED, {"op": "upsert"}, ("a", None)),
+        (GUARDED, {"op": "patch", "x": 1}, ("a", None)),
+        ({"CONSUMER_META": "true", "COSMOS_OPERATION": "patch"}, {"x": 1}, ("a", None)),
+    ],
+)
+def test_each_operation_has_the_id_and_the_time_of_what_it_leaves(settings, document, key):
+    found = keys_of(json.dumps({"id": "a", **document}).encode(), **settings)
+
+    assert (found["document_id"], found["ttl"]) == key
+    assert found["writes"] is None
+
+
+@pytest.mark.parametrize(
+    ("made", "writes", "further"),
+    [
+        (drop("old"), 0, []),
+        ([{"id": "a"}, {"id": "b"}], 2, ["b"]),
+        ([{"id": "a"}, {"no": "id"}], 2, [None]),
+        ([{"id": "a"}, drop("x")], None, []),
+    ],
+)
+def test_all_writes_of_an_event_are_kept_and_so_is_an_event_that_is_dropped(
+    monkeypatch, made, writes, further
+):
+    found = keys_of(b"{}", monkeypatch, made)
+
+    assert found["writes"] == writes
+    assert [each.get("document_id") for each in json.loads(found["further"] or "[]")] == further
+
+
+@pytest.mark.parametrize(
+    ("settings", "body"),
+    [
+        ({"CONSUMER_JSON_ARRAYS": "true"}, b'[{"id": "a"}, {"id": "b"}, {"id": "c"}]'),
+        ({"CONSUMER_DECODER": "csv", "CONSUMER_UNPACK": "none"}, b"id,x\na,1\nb,2\nc,3\n"),
+        ({"CONSUMER_DECODER": "csv", "CONSUMER_UNPACK": "none", "CONSUMER_ID": "position"}, b"x\n1\n2\n3\n"),
+    ],
+)
+def test_each_document_of_a_body_is_one_to_look_for(settings, body):
+    found = keys_of(body, **settings)
+    ids = [found["document_id"], *(each["document_id"] for each in json.loads(found["further"]))]
+
+    assert found["writes"] == 3
+    assert ids == (
+        ["a", "b", "c"] if len(settings) < 3 else [f"flights~0~7{index}" for index in ("", "~1", "~2")]
+    )
+    assert "body" in event_columns(read_config({**CONSUMER, **settings}))
+
+
+def test_what_is_deleted_without_a_tombstone_is_refused_by_name(monkeypatch):
+    with pytest.raises(InputError, match=r"event 7 of partition 0 deletes a document, .* needs COSMOS_GUARD"):
+        keys_of(b"{}", monkeypatch, delete({"id": "a"}))
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_schema_is_asked_of_the_registry(monkeypatch, is_down):
+    registry = MemoryRegistry({ID: '{"type":"record","name":"R","fields":[{"name":"id","type":"string"}]}'})
+    registry.down = is_down
+    monkeypatch.setattr(
+        "consumer.decoding.registries.AzureRegistry.fetch", lambda _, *asked: registry.fetch(*asked)
+    )
+    settings = {"CONSUMER_DECODER": "avro_preamble", "CONSUMER_UNPACK": "none"}
+    settings["SchemaRegistry__fullyQualifiedNamespace"] = "ns.servicebus.windows.net"
+    body = bytes(4) + ID.encode() + zigzag(1) + b"a"
+    if is_down:
+        with pytest.raises(JobError, match="the registry does not answer"):
+            keys_of(body, **settings)
+        return
+
+    assert keys_of(body, **settings)["document_id"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +149,7 @@ def test_a_transform_that_reads_the_events_partition_key_finds_the_same_document
         ({"transform": "m:f"}, True),
         ({"transform": "m:f", "meta": True}, True),
         ({}, False),
-        ({"transform": "m:f", "id_from": "position"}, False),
+        ({"transform": "m:f", "id_from": "position"}, True),
     ],
 )
 def test_what_tells_the_partition_key_is_read_only_where_a_transform_may_look_at_it(settings, needed):
