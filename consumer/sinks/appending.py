@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from consumer.errors import FencedError
 from consumer.model import NOTHING_SETTLED, Claim, Event, Outcome, Record, Rejection, WriteResult
-from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, part_of, warn_if_rerouted
+from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, warn_if_rerouted
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -50,32 +50,47 @@ class AppendingSink(PartitionedSink):
 
     @abstractmethod
     async def load_event(self, event: Event, part: str = "") -> AppendLog:
-        """A log of this one event, or of one of its records (`part_of`), apart from that of its partition: its mark is NOTHING_SETTLED until
+        """A log of this one event, or of a part of its records, apart from that of its partition: its mark is NOTHING_SETTLED until
         that is written again.
         """
 
     def writer(self, claim: Claim) -> Appender:
         return Appender(claim, self.load)
 
-    async def write_again(self, records: Sequence[Record]) -> Results:
-        stored = await self.load_event(records[0].event)
-        if stored.mark != NOTHING_SETTLED:  # with several records, an older version wrote all of them
-            return [WRITTEN] * len(records)
-        return [
-            await _append_once(
-                stored if each.of == 1 else await self.load_event(each.event, part_of(each)), each
-            )
-            for each in records
-        ]
+    async def write_again(self, records: Sequence[Record]) -> AsyncIterator[Results]:
+        event, of = records[0].event, records[0].of
+        if (await self.load_event(event)).mark != NOTHING_SETTLED:  # an older version wrote all of them
+            yield [WRITTEN] * len(records)
+            return
+        parts: dict[int, list[Record]] = {}
+        for record in records:
+            parts.setdefault(record.index // _BITS, []).append(record)
+        answers: dict[int, WriteResult] = {}
+        for number, part in parts.items():
+            answers |= await _append_again(await self.load_event(event, f"{number}of{of}"), part)
+        yield [answers[record.index] for record in records]
 
 
-async def _append_once(stored: AppendLog, record: Record) -> WriteResult:
-    if stored.mark == NOTHING_SETTLED:
-        try:
-            await stored.append([record], record.event.sequence_number)
-        except RefusedError as error:
-            return _rejected(error)
-    return WRITTEN
+_BITS = 62
+"""Records of an event for each mark, which is stored as a signed number of 64 bits."""
+
+
+async def _append_again(stored: AppendLog, records: Sequence[Record]) -> dict[int, WriteResult]:
+    """Appends the records whose bit the mark does not have, in one step; if they are refused, in halves. By index the results."""
+    mark = 0 if stored.mark == NOTHING_SETTLED else stored.mark
+    bits = {record.index: 1 << record.index % _BITS for record in records}
+    new = [record for record in records if not mark & bits[record.index]]
+    answers = dict.fromkeys(bits, WRITTEN)
+    try:
+        if new:
+            await stored.append(new, mark | sum(bits[record.index] for record in new))
+    except RefusedError as error:
+        if len(new) == 1:
+            return answers | {new[0].index: _rejected(error)}
+        middle = len(new) // 2
+        answers |= await _append_again(stored, new[:middle])
+        answers |= await _append_again(stored, new[middle:])
+    return answers
 
 
 class Appender:

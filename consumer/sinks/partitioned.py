@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -148,18 +148,24 @@ class PartitionedSink(ABC):
     def prepare(self, write: Write) -> Record: ...
 
     @abstractmethod
-    async def write_again(self, records: Sequence[Record]) -> Results:
+    def write_again(self, records: Sequence[Record]) -> AsyncIterator[Results]:
         """Writes records of one event apart from its partition's mark, which may be far beyond it, each of them once, however often this
-        is repeated and with whichever others. As PartitionWriter.write.
+        is repeated and with whichever others. Yields the results of the next records, as PartitionWriter.write gives them.
         """
 
     async def replay(self, records: Sequence[Record], *, deadline: float) -> Results:
         """Writes records of a dead letter's event, whatever the mark. Raises UnavailableError; see OrderedSink."""
+        results: list[WriteResult] = []
         try:
             async with asyncio.timeout_at(deadline):
-                return await self.write_again(records)
+                async for some in self.write_again(records):
+                    results += some
         except Exception as error:  # whatever it is, trying again shows the outcome
-            raise UnavailableError(f"{type(error).__name__}: {error}") from error
+            why = f"{type(error).__name__}: {error}"
+            if not results:
+                raise UnavailableError(why) from error
+            results += [WriteResult(Outcome.RETRY, reason=why)] * (len(records) - len(results))
+        return results
 
     async def routes(self) -> Routes:
         return self._routes

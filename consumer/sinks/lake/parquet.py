@@ -50,7 +50,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     """Its name below the folder."""
     first: int
     last: int
-    """The numbers of its first and last event."""
+    """The numbers of its first and last event. Of a replayed event `last` is the mark of its records (consumer/sinks/appending.py)."""
     rows: int
     version: int = 1
 

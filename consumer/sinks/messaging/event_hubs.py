@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -130,18 +130,17 @@ class EventHubsSink(PartitionedSink):
         name = f"{self._name}~{place}"
         return Forwarder(claim.partition, self._forwarding, lambda: self._make(name), claim)
 
-    async def write_again(self, records: Sequence[Record]) -> Results:
+    async def write_again(self, records: Sequence[Record]) -> AsyncIterator[Results]:
         """Each record has a producer and a state of its own. An older version had one for the event, which is gone on with."""
         event = records[0].event
         name = f"{self._name}~{event.place}~again~{event.sequence_number}"
         async with aclosing(self._again(event, name)) as forwarder:
             if records[0].of == 1 or await forwarder.has_begun(records):
-                return await forwarder.write(records)
-        results: list[WriteResult] = []
+                yield await forwarder.write(records)
+                return
         for record in records:
             async with aclosing(self._again(event, f"{name}~{part_of(record)}")) as forwarder:
-                results += await forwarder.write([record])
-        return results
+                yield await forwarder.write([record])
 
     def _again(self, event: Event, name: str) -> Forwarder:
         return Forwarder(event.partition, self._forwarding, lambda: self._make(name))

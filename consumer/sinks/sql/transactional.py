@@ -121,12 +121,14 @@ class SqlTransactionalSink:
         """
         return await self.database.call(partial(self._replay, records), deadline=deadline)
 
-    def _replay(self, records: Sequence[Record]) -> Sequence[model.WriteResult]:
-        """Together, and one by one if the database refuses any."""
-        results = self._try_to_replay(records, records)
-        if len(records) > 1 and results[0].outcome is not model.Outcome.WRITTEN:
-            return [self._try_to_replay([record], records)[0] for record in records]
-        return results
+    def _replay(self, records: Sequence[Record], given: Sequence[Record] = ()) -> Sequence[model.WriteResult]:
+        """Together, and in halves if the database refuses any."""
+        given = given or records
+        results = self._try_to_replay(records, given)
+        if len(records) == 1 or results[0].outcome is not model.Outcome.REJECT:
+            return results
+        middle = len(records) // 2
+        return [*self._replay(records[:middle], given), *self._replay(records[middle:], given)]
 
     def _try_to_replay(
         self, records: Sequence[Record], given: Sequence[Record]
@@ -142,7 +144,7 @@ class SqlTransactionalSink:
             if blame_of(error) is Blame.SERVICE:
                 if len(given) == len(records):
                     raise
-                return [model.WriteResult(model.Outcome.RETRY, reason=message_of(error))]
+                return [model.WriteResult(model.Outcome.RETRY, reason=message_of(error))] * len(records)
             # The dead letter stays, so that a wrong guess loses nothing.
             why = rejection_of(error) or refusal_of(error)
             reason = f"{why.reason}: {why.detail}"

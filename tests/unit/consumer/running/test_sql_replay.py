@@ -1,5 +1,6 @@
 """Dead letters of a transactional sink: written and removed in one transaction, exactly once."""
 
+import asyncio
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from itertools import count
@@ -12,10 +13,10 @@ from msgspec import structs
 from consumer.cli.replay import Task
 from consumer.cli.selecting import Selection
 from consumer.mapping.preparing import Preparation
-from consumer.model import NOTHING_SETTLED, DeadLetter, Outcome, Record, Rejection, Write
+from consumer.model import NOTHING_SETTLED, DeadLetter, Outcome, Record, Rejection, Write, WriteResult
 from consumer.options import BatchLimits
 from consumer.running.writing.replaying import Replay
-from consumer.sinks.appending import AppendingSink
+from consumer.sinks.appending import AppendingSink, RefusedError
 from consumer.sinks.routed import RoutedSink
 from consumer.sinks.sql.beside import SqlSinkBeside
 from consumer.sinks.sql.transactional import SqlTransactionalSink
@@ -174,6 +175,10 @@ class Log:
         self.mark = logs.get(name, NOTHING_SETTLED)
 
     async def append(self, records, last):
+        if any(record.payload == b"refused" for record in records):
+            raise RefusedError("no such row")
+        self._logs["commits"] = self._logs.get("commits", 0) + 1
+        self.mark = last
         self._logs["rows"] += [(record.event.sequence_number, record.payload.decode()) for record in records]
         self._logs[self._name] = last
 
@@ -265,3 +270,35 @@ async def test_a_record_that_the_settings_make_besides_is_written_where_another_
 
     assert await replay_all(world, sinks, logs, more, process) == []
     assert set(await rows_of(world, logs, 7)) == {"a", "b", "new"}
+
+
+async def test_rows_of_one_event_are_appended_together_and_in_halves_around_one_that_is_refused():
+    logs, event = {"rows": []}, flight(7)
+
+    async def replay(carriers):
+        sink = Rows(logs)
+        writes = [Write(event, {"carrier": carrier}, n) for n, carrier in enumerate(carriers)]
+        records = [structs.replace(sink.prepare(write), index=write.index, of=70) for write in writes]
+        results = await sink.replay(records, deadline=soon())
+        return [n for n, result in enumerate(results) if result.outcome is not Outcome.WRITTEN]
+
+    carriers = [str(n) for n in range(70)]
+    assert await replay(["refused" if n == 40 else carrier for n, carrier in enumerate(carriers)]) == [40]
+    assert logs["commits"] <= 7
+    logs["commits"] = 0
+    assert await replay(carriers) == []
+
+    assert (logs["commits"], sorted(int(row) for _, row in logs["rows"])) == (1, list(range(70)))
+
+
+async def test_what_is_written_when_the_time_is_over_does_not_come_again():
+    class Slow(Rows):
+        async def write_again(self, records):
+            yield [WriteResult(Outcome.WRITTEN)]
+            await asyncio.sleep(60)
+
+    sink, event = Slow({"rows": []}), flight(7)
+    records = [sink.prepare(Write(event, {"carrier": "UA"}, n)) for n in range(3)]
+    results = await sink.replay(records, deadline=soon(0.05))
+
+    assert [result.outcome for result in results] == [Outcome.WRITTEN, Outcome.RETRY, Outcome.RETRY]
