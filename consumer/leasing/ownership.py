@@ -25,6 +25,7 @@ from consumer.model import Lease
 from consumer.ports import LeaseStore
 from tidemark.foundation.calls import answered
 from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.pacing.retry_delay import RareLines
 from tidemark.foundation.wording import count_text
 
 _log = logging.getLogger("tidemark.consumer")
@@ -91,6 +92,7 @@ class Ownership:
     def __post_init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._known: Sequence[str] = ()
+        self._lines = RareLines()
         self._unknown: set[str] = set()  # leased by somebody, but not in `_known`
         self._unknown_found = asyncio.Event()
         self._excess_since: Mapping[str, float] = {}
@@ -268,12 +270,11 @@ class Ownership:
             if not partitions:  # every hub has partitions: this must not make the instance give all up
                 raise UnavailableError("the hub names no partitions")
         except UnavailableError as error:
-            if self._known:
-                _log.warning("partitions of the hub: %s; those known are kept", error)
-            else:
-                _log.warning("partitions of the hub: %s; nothing can begin until they are known", error)
+            if self._lines.is_due(self._clock()):
+                then = "those known are kept" if self._known else "nothing can begin until they are known"
+                _log.warning("partitions of the hub: %s; %s", error, then)
             return False
-        self._known = partitions
+        self._known, self._lines = partitions, RareLines()
         return True
 
     def _compare(self, leases: Iterable[Lease]) -> None:

@@ -148,7 +148,8 @@ class Hub:
                 raise SettingsError(
                     f"there is no event hub '{self.name}': {describe_network_error(error)}"
                 ) from error
-            raise UnavailableError(f"event hub '{self.name}': {describe_network_error(error)}") from error
+            why = describe_network_error(error)
+            raise UnavailableError(f"event hub '{self.name}' of {self.prefix}: {why}") from error
         finally:
             asking.cancel()
 

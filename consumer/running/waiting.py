@@ -6,19 +6,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from math import inf
 from typing import TypeVar
 
 from tidemark.foundation.calls import answered
 from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.pacing.retry_delay import RareLines
 from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
 _T = TypeVar("_T")
 
-LOG_EVERY = 10.0
-"""Seconds between two log lines about a start that waits."""
 RETRY = 2.0
 """Least seconds between two tries. A service that throttles asks for milliseconds, but a start that is two seconds later
 costs nothing.
@@ -42,15 +40,14 @@ async def when_available(
     Once `stop` is set, a hanging call is cancelled and gets `patience` seconds to end; then it is abandoned. After that it
     raises the last UnavailableError, or StoppedError if there was none.
     """
-    clock, logged_at, tries = asyncio.get_running_loop().time, -inf, 0
+    clock, lines, tries = asyncio.get_running_loop().time, RareLines(), 0
     last: UnavailableError | None = None
     while True:
         try:
             return await _before(stop, answered(what, None, call()), patience)
         except UnavailableError as error:
             last, tries = error, tries + 1
-            if clock() - logged_at >= LOG_EVERY:
-                logged_at = clock()
+            if lines.is_due(clock()):
                 log.warning("cannot begin yet, %s so far: %s", count_text(tries, "try", "tries"), error)
         except StoppedError:
             if last is not None:

@@ -21,7 +21,7 @@ from tidemark.foundation.checkup import Checkup, Verdict, worst_first
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.deployed_app import AppError, app_named
 from tidemark.foundation.http.deployed_options import App
-from tidemark.foundation.http.which_app import connection_text, local_stack_problem
+from tidemark.foundation.http.which_app import check_named, connection_text, local_stack_problem
 from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import sanitize_line
 
@@ -75,6 +75,10 @@ async def _checkup(
     deployed = app_named(root, address, None)
     if deployed is None:
         settings = load_settings(root)
+        try:
+            check_named(root, settings, STORAGE, HUB, LEGACY_HUB, way_on="or name a deployed app with --app")
+        except SettingsError as error:
+            raise AppError(str(error)) from None
         return await examine(Case(settings, root, time.time, targets)), settings
     async with deployed:
         return await examine_deployed(deployed, own_settings(root), targets), None

@@ -146,7 +146,8 @@ def fresh_filter(consumer: str, since: float) -> str:
 def totals(live: Sequence[ConsumerStats]) -> dict[str, float]:
     """The figures of all instances together, at least one. Figures that an instance lacks are omitted.
 
-    With an instance without a rate limit, there is no `rate_limit` (the sum) and no `rate_per_consumer` (the highest).
+    With an instance without a rate limit, there is no `rate_limit` (the sum) and no `rate_per_consumer` (the highest). A limit that
+    several hubs of a process share is that of each, for one alone may use all of it.
     `ru_per_record` is weighted by the records written; while nothing is written, it is the highest last known one.
     """
     sums = {

@@ -154,8 +154,9 @@ class IdentityCredential:
 
 
 def describe_network_error(error: Exception) -> str:
-    """The type and text of a network error, without the TLS object that the HTTP client adds."""
-    return f"{type(error).__name__}: {_TLS_OBJECT.sub('', str(error))}"
+    """The type and text of a network error on one line, without a TLS object, and without what Event Hubs' client repeats."""
+    words, _, _ = str(error).partition("\nError condition:")
+    return sanitize_line(f"{type(error).__name__}: {_TLS_OBJECT.sub('', words)}")
 
 
 _TRIED = re.compile(

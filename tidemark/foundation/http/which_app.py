@@ -31,14 +31,19 @@ def check_app(root: Path, settings: Mapping[str, str], *connections: str, way_on
 
     `way_on` says how else the command can be given an app. It takes a millisecond: on this machine nobody is waited for.
     """
+    check_named(root, settings, *connections, way_on=way_on)
+    if text := local_stack_problem(settings, *connections):
+        raise SettingsError(f"{text}{way_on and ', '}{way_on}")
+
+
+def check_named(root: Path, settings: Mapping[str, str], *connections: str, way_on: str = "") -> None:
+    """Raises SettingsError if nothing in `root` is of an app, and none of these connections is in the environment."""
     is_app = any((root / name).exists() for name in _OF_AN_APP)
     if not is_app and not any(name.partition("__")[0] in connections for name in settings):
         raise SettingsError(
             f"no app is named: {root} has none of {', '.join(_OF_AN_APP)}. Run the command in the app's folder, give it as --root,"
             f" {way_on or 'or set its settings in the environment'}"
         )
-    if text := local_stack_problem(settings, *connections):
-        raise SettingsError(f"{text}{way_on and ', '}{way_on}")
 
 
 def local_stack_problem(settings: Mapping[str, str], *connections: str) -> str:

@@ -8,6 +8,7 @@ wait doubles with each round up to ten seconds, and ends with the first success.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 LEAST_DELAY = 0.05  # also for a service that asks for none: it may refuse for ever
 RETRY_DELAY = 2.0  # of the sample this consumer came from: "retries wait for 2 seconds between attempts and they will continue forever"
@@ -47,3 +48,25 @@ class Backoff:
 
     def worked(self) -> None:
         self._failures = 0
+
+
+class RareLines:
+    """When a line that would come at every try is logged: at the first, after 10 s, and then ever less often, every ten minutes at
+    least.
+    """
+
+    def __init__(self) -> None:
+        self._due, self._pause = -inf, LOG_FIRST
+
+    def is_due(self, now: float) -> bool:
+        """Counts the line as logged where it is."""
+        if now < self._due:
+            return False
+        self._due, self._pause = now + self._pause, min(2 * self._pause, LOG_LAST)
+        return True
+
+
+LOG_FIRST, LOG_LAST = 10.0, 600.0
+"""Seconds from the first line to the second, and between lines at most. Chosen: whoever watches a start sees that it waits, and
+a night without a service is a page and no book.
+"""

@@ -302,6 +302,26 @@ async def test_a_hub_that_names_no_partitions_takes_none_away(answer):
     await one.leave()
 
 
+async def test_a_hub_that_does_not_answer_is_logged_ever_less_often_and_anew_after_an_answer(caplog):
+    def lines():
+        return sum(
+            "nothing can begin" in each.message or "are kept" in each.message for each in caplog.records
+        )
+
+    one = Instance(Store(), "a")
+    one.trouble = UnavailableError("no such host")
+    one.asking = None
+    await asyncio.sleep(3700)
+    assert lines() <= 13
+    one.trouble = None
+    await asyncio.sleep(100)
+    before, one.trouble = lines(), UnavailableError("no such host")
+    await asyncio.sleep(100)
+
+    assert lines() > before
+    await one.leave()
+
+
 async def test_a_store_of_leases_that_is_slow_costs_no_partition():
     store = Store()
     one = Instance(store, "a")

@@ -82,7 +82,23 @@ def test_a_call_that_goes_on_is_not_waited_for(monkeypatch, ended):
     assert "1 failed" in answer.output
 
 
+@pytest.mark.parametrize("setting", [None, "AzureWebJobsStorage__accountName", "EventHubConnection"])
+def test_where_nothing_is_of_an_app_one_sentence_says_so(monkeypatch, tmp_path, setting):
+    for name in ("AzureWebJobsStorage", "EventHubConnection"):
+        monkeypatch.delenv(name, raising=False)
+    if setting:
+        monkeypatch.setenv(setting, "acme")
+    answer = asked(monkeypatch, Checkup((FINE,)), "--root", str(tmp_path))
+
+    if setting:
+        assert answer.exit_code == 0
+    else:
+        assert (answer.exit_code, len(answer.stderr.splitlines())) == (1, 1)
+        assert "no app is named" in answer.stderr
+
+
 def test_targets_are_passed_on(monkeypatch, tmp_path):
+    (tmp_path / "host.json").write_text("{}")
     asked(monkeypatch, Checkup((FINE,)), "--target", "a", "--target", "b", "--root", str(tmp_path))
 
     assert asked.case.only == ("a", "b")
