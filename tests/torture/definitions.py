@@ -899,14 +899,7 @@ async def letters_of(life):
 
 async def replay_letters(life):
     """Dead letters whose cause is gone are written again, more than once, each time what is left of them; then judges anew."""
-    hopeless = {  # the others of an event with a rejected record wait for it, if they go to several sinks
-        (name, event.sequence_number)
-        for name in PARTITIONS
-        for event in life.events[name]
-        if ("reject",) in life.file.results(event)
-    }
-    life.bad = {each for each in life.bad if each[:2] in hopeless}
-    life.late = {place: left for place, left in life.late.items() if place in hopeless}
+    life.bad, life.late = set(), {}
     life.trouble = False
     consumer = Consumer(life)
     await consumer.start()
