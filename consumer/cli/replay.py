@@ -29,7 +29,6 @@ from consumer.cli.selecting import (
 )
 from consumer.cli.support import DEADLINE, Hub, Root, Yes, console, fail, plain
 from consumer.core.parked import has_names
-from consumer.mapping.preparing import Preparation
 from consumer.model import DeadLetter, Outcome, Record
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.writing.replaying import ComparingSink, Replay, Replayed, records_left
@@ -135,12 +134,12 @@ class Task(Struct, frozen=True):
         sink = self.parts.sink()
         counts: Counter[str] = Counter()
         try:
-            await sink.open()  # some sinks map by what their target is
-            preparation = self.parts.preparation(sink)
-            held = _Held(preparation, by_key=self.by_key)
+            routes = await sink.open()  # some sinks map by what their target is
+            replayer = Replay(sink, routes, self.parts.preparation(sink), whole=self.whole)
+            held = _Held(replayer, by_key=self.by_key)
             async for letters in self._chunks(store):
                 for letter in letters:
-                    outcome = await held.why(letter) or await self._outcome_of(sink, preparation, letter)
+                    outcome = await held.why(letter) or await self._outcome_of(replayer, letter)
                     if self.selection.takes(letter):
                         counts[outcome] += 1
                     if not (self.selection.takes(letter) and outcome.startswith(_GONE)):
@@ -149,9 +148,10 @@ class Task(Struct, frozen=True):
             await sink.aclose()
         return counts
 
-    async def _outcome_of(self, sink: Sink, preparation: Preparation, letter: DeadLetter) -> str:
+    async def _outcome_of(self, replayer: Replay, letter: DeadLetter) -> str:
+        sink = replayer.sink
         try:
-            records = await _records(preparation, letter)
+            records = await _records(replayer, letter)
         except UnavailableError as error:
             return f"would wait: {error}"
         several = ""
@@ -189,9 +189,8 @@ class Task(Struct, frozen=True):
 
     async def _run(self, store: DeadLetterStore, sink: Sink) -> list[tuple[DeadLetter, str]]:
         remain: list[tuple[DeadLetter, str]] = []
-        preparation = self.parts.preparation(sink)
-        replayer = Replay(sink, await sink.open(), preparation, whole=self.whole)
-        held = _Held(preparation, by_key=self.by_key)
+        replayer = Replay(sink, await sink.open(), self.parts.preparation(sink), whole=self.whole)
+        held = _Held(replayer, by_key=self.by_key)
         written = superseded = 0
         with Progress(*_COLUMNS, console=console) as progress:
             bar = progress.add_task("replaying", total=None, counts="")
@@ -257,8 +256,8 @@ class _Held:
     is unknown, and all later ones of its partition wait.
     """
 
-    def __init__(self, preparation: Preparation, *, by_key: bool) -> None:
-        self._preparation = preparation
+    def __init__(self, replayer: Replay, *, by_key: bool) -> None:
+        self._replayer = replayer
         self._by_key = by_key
         self._keys: set[tuple[str, str]] = set()
         self._unknown: dict[str, str] = {}
@@ -285,7 +284,7 @@ class _Held:
             self._unknown[letter.event.place] = str(error)
 
     async def _keys_of(self, letter: DeadLetter) -> set[tuple[str, str]]:
-        return {(letter.event.place, record.key) for record in await _records(self._preparation, letter)}
+        return {(letter.event.place, record.key) for record in await _records(self._replayer, letter)}
 
 
 async def _has_more(store: DeadLetterStore, letter: DeadLetter) -> bool:
@@ -296,9 +295,9 @@ async def _has_more(store: DeadLetterStore, letter: DeadLetter) -> bool:
     return not stored.records or not set(stored.records).issubset(letter.records)
 
 
-async def _records(preparation: Preparation, letter: DeadLetter) -> list[Record]:
+async def _records(replayer: Replay, letter: DeadLetter) -> list[Record]:
     """What the present settings make of the event. Raises UnavailableError while its schema cannot be fetched."""
-    event, decoder = letter.event, preparation.decoder
-    if decoder is not None and (schemas := decoder.missing([event])):
-        await decoder.load(schemas, deadline=support.soon(DEADLINE))
-    return preparation.records([event])
+    [why] = await replayer.why_waiting([letter], deadline=support.soon(DEADLINE))
+    if why:
+        raise UnavailableError(why)
+    return replayer.preparation.records([letter.event])

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Collection, Sequence
 from itertools import count
+from math import inf
 from typing import Protocol, cast, runtime_checkable
 
 from msgspec import structs
@@ -44,8 +45,9 @@ class Replay:
         """
         self.sink = sink
         self._routes = routes
-        self._preparation = preparation or Preparation(sink.prepare)
+        self.preparation = preparation or Preparation(sink.prepare)
         self._whole = whole
+        self._silence, self._ask_at = "", -inf
         self._batch_ids = count(1)
 
     async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[Replayed]:
@@ -53,22 +55,26 @@ class Replay:
 
         An event with several records is written when all of them are that its dead letter names; see `records_left`.
         """
-        late = await self._without_schema(dead_letters, deadline)
+        late = await self.why_waiting(dead_letters, deadline=deadline)
         ready = [each for each, why in zip(dead_letters, late, strict=True) if not why]
         written = iter(await self._write_ready(ready, deadline))
         return [Replayed(Outcome.RETRY, reason=why) if why else next(written) for why in late]
 
-    async def _without_schema(self, dead_letters: Sequence[DeadLetter], deadline: float) -> list[str]:
-        """For each dead letter why its schema could not be fetched; '' where it was, or none is needed."""
-        decoder = self._preparation.decoder
+    async def why_waiting(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> list[str]:
+        """For each dead letter why its schema could not be fetched; '' where it was, or none is needed. A registry that lets a question
+        wait for more than a second is not asked again for as long.
+        """
+        decoder, now = self.preparation.decoder, asyncio.get_running_loop().time
         events = [dead_letter.event for dead_letter in dead_letters]
         if decoder is None or not (ids := decoder.missing(events)):
             return [""] * len(events)
-        try:
-            await decoder.load(ids, deadline=deadline)
-        except UnavailableError as error:
-            return [str(error) if decoder.missing([event]) else "" for event in events]
-        return [""] * len(events)
+        if (began := now()) >= self._ask_at:
+            self._silence = ""
+            try:
+                await decoder.load(ids, deadline=(began + deadline) / 2)  # the other half is for what needs none
+            except UnavailableError as error:
+                self._silence, self._ask_at = str(error), 2 * now() - began - 1.0
+        return [self._silence if decoder.missing([event]) else "" for event in events]
 
     async def _write_ready(self, dead_letters: Sequence[DeadLetter], deadline: float) -> list[Replayed]:
         units = [self._units(self.records_of(letter)) for letter in dead_letters]
@@ -80,7 +86,7 @@ class Replay:
 
     def records_of(self, letter: DeadLetter) -> list[Record]:
         """The records of a dead letter's event that are to be written, as the present settings make them."""
-        records = self._preparation.records([letter.event])
+        records = self.preparation.records([letter.event])
         left = records_left(records, letter.records, letter.of)
         if not self._whole:
             return left

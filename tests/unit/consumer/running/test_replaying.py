@@ -1,8 +1,10 @@
 """Dead letters written again."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
+from msgspec import structs
 
 from consumer.decoding.avro import SchemaFormat, avro_reader, by_content_type
 from consumer.decoding.json_body import JsonFormat
@@ -23,6 +25,8 @@ from consumer.model import (
 )
 from consumer.running.writing.replaying import Replay
 from tests.support.consumer.decoding import ID, MemoryRegistry, event, zigzag
+from tests.support.virtual_time import in_virtual_time
+from tidemark.foundation.errors import UnavailableError
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 THROTTLED = WriteResult(Outcome.RETRY, 429, retry_after=0.0)
@@ -212,3 +216,45 @@ async def test_a_dead_letter_whose_schema_cannot_be_fetched_remains_and_the_othe
     written, again, unknown = await outcomes()
     assert written == again == (Outcome.WRITTEN, "")
     assert (unknown[0], unknown[1].partition(":")[0]) == (Outcome.REJECT, "schema_unknown")
+
+
+@in_virtual_time
+async def test_a_registry_that_lets_a_question_wait_is_not_asked_again_for_as_long():
+    class Silent:
+        asked, after = 0, 600.0
+
+        def missing(self, events):
+            return ["5"] if any(each.body == b"{}" for each in events) else []
+
+        async def load(self, ids, *, deadline):
+            self.asked += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.sleep(self.after)
+            raise UnavailableError("no answer")
+
+        def decode(self, event):
+            return [{"key": "a"}]
+
+    class Slow(Scripted):
+        async def write(self, batch, *, deadline):
+            async with asyncio.timeout_at(deadline):
+                await asyncio.sleep(5.0)
+            return await super().write(batch, deadline=deadline)
+
+    registry, sink = Silent(), Slow({})
+    replay = Replay(sink, Routes(), Preparation(sink.prepare, decoder=registry))
+    letter = DeadLetter("h", "g", event(b"{}"), Rejection("r", ""), 1, 0.0)
+    both = [letter, structs.replace(letter, event=event(b"a"))]
+    results = await replay.write(both, deadline=asyncio.get_running_loop().time() + 90.0)
+    assert [result.outcome for result in results] == [Outcome.RETRY, Outcome.WRITTEN]
+    for _ in range(1000):
+        [result] = await replay.write([letter], deadline=asyncio.get_running_loop().time() + 90.0)
+        assert (result.outcome, result.reason) == (Outcome.RETRY, "no answer")
+    assert registry.asked == 1
+
+    await asyncio.sleep(60.0)
+    registry.after = 0.0  # what refuses at once is asked each time
+    for _ in range(3):
+        await replay.write([letter], deadline=asyncio.get_running_loop().time() + 90.0)
+    assert registry.asked == 4
