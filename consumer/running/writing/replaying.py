@@ -71,7 +71,9 @@ class Replay:
         if (began := now()) >= self._ask_at:
             self._silence = ""
             try:
-                await decoder.load(ids, deadline=(began + deadline) / 2)  # the other half is for what needs none
+                await decoder.load(
+                    ids, deadline=(began + deadline) / 2
+                )  # the other half is for what needs none
             except UnavailableError as error:
                 self._silence, self._ask_at = str(error), 2 * now() - began - 1.0
         return [self._silence if decoder.missing([event]) else "" for event in events]
@@ -153,23 +155,28 @@ class Replay:
     async def _attempt(
         self, pending: dict[int, list[Record]], deadline: float
     ) -> dict[int, Sequence[WriteResult]]:
-        """Writes the pending units that have no key in common with one before them."""
-        answers: dict[int, Sequence[WriteResult]] = {}
-        lanes: dict[str, list[int]] = {}
+        """Writes the pending units that have no key in common with one before them, those of several sinks at the same time."""
+        groups: dict[str, list[int]] = {}
         before: set[str] = set()
         for index, records in pending.items():
             keys = {record.key for record in records}
-            if before.isdisjoint(keys) and self._is_ordered(records[0]):
-                answers[index] = await self._replay(records, deadline)
-            elif before.isdisjoint(keys):
-                lanes.setdefault(self._routes.lane_of(records[0]), []).append(index)
+            if before.isdisjoint(keys):
+                is_ordered = self._is_ordered(records[0])
+                lane = records[0].sink if is_ordered else self._routes.lane_of(records[0])
+                groups.setdefault(lane, []).append(index)
             before |= keys
-        written = await asyncio.gather(
-            *(self._write(lane, [pending[i][0] for i in own], deadline) for lane, own in lanes.items())
-        )
-        for own, results in zip(lanes.values(), written, strict=True):
-            answers |= {index: [result] for index, result in zip(own, results, strict=True)}
-        return answers
+
+        async def write(lane: str, own: list[int]) -> Sequence[Sequence[WriteResult]]:
+            if self._is_ordered(pending[own[0]][0]):
+                return [await self._replay(pending[index], deadline) for index in own]
+            return [[each] for each in await self._write(lane, [pending[i][0] for i in own], deadline)]
+
+        written = await asyncio.gather(*(write(lane, own) for lane, own in groups.items()))
+        return {
+            index: answer
+            for own, answers in zip(groups.values(), written, strict=True)
+            for index, answer in zip(own, answers, strict=True)
+        }
 
     async def _write(self, lane: str, records: list[Record], deadline: float) -> Sequence[WriteResult]:
         try:

@@ -381,6 +381,9 @@ class Appended(Rows):
         return Routes(by_partition=True, appends=True)
 
     async def replay(self, records, *, deadline):
+        if self.error == "silent":
+            await asyncio.sleep(deadline - now())
+            raise UnavailableError("no answer")
         if self.error:
             raise self.error
         self.table.setdefault("again", []).extend(record.index for record in records)
@@ -397,12 +400,19 @@ class Appended(Rows):
         ("bbb", None, Outcome.REJECT, None),  # nothing is written: the letter stays as it is
         ("rdd", UnavailableError("down"), Outcome.RETRY, ["rows:0"]),
         ("rbd", UnavailableError("down"), Outcome.REJECT, ["documents:1", "rows:0"]),
+        ("rdd", "silent", Outcome.RETRY, ["rows:0"]),
     ],
 )
 async def test_what_can_be_written_of_a_dead_letter_is_and_the_letter_names_what_is_left(
     bodies, error, outcome, left
 ):
-    table, documents = {}, ByKey()
+    class Slow(ByKey):
+        async def write(self, batch, *, deadline):
+            async with asyncio.timeout_at(deadline):
+                await asyncio.sleep(0.01)
+            return await super().write(batch, deadline=deadline)
+
+    table, documents = {}, Slow()
     rows = Appended(table)
     rows.error = error
     sink = RoutedSink({"rows": rows, "documents": documents})
