@@ -6,7 +6,6 @@ by their settings.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -43,6 +42,7 @@ from tidemark.foundation.settings_reader import (
     one_of,
     parse_params,
 )
+from tidemark.foundation.wording import did_you_mean
 
 VERSION = 1
 LONGEST_NAME = 100
@@ -236,8 +236,8 @@ class _File:
                 if value is not None:
                     own[known[key]] = value
             else:
-                near = difflib.get_close_matches(key, [*_HUB, *known], n=1)
-                hint = f"did you mean '{near[0]}'?" if near else f"accepted are {', '.join([*_HUB, *known])}"
+                accepted = [*_HUB, *known]
+                hint = did_you_mean(key, accepted, f"accepted are {', '.join(accepted)}")
                 table.problem(key, f"is not a setting here; {hint}")
         for rate in ("EVENTHUB_RATELIMIT", "CONSUMER_FLEET_RATELIMIT"):
             if common_rate and rate in own:
@@ -332,9 +332,8 @@ class _File:
         if sink is None:
             reader.problem("to", f"is missing; accepted: {', '.join(self._names) or 'a sink of the file'}")
         elif sink and sink not in self._names:
-            near = difflib.get_close_matches(str(sink), self._names, n=1)
             accepted = ", ".join(self._names) or "none, for there are no sinks"
-            hint = f"did you mean '{near[0]}'?" if near else f"accepted: {accepted}"
+            hint = did_you_mean(str(sink), self._names, f"accepted: {accepted}")
             reader.problem("to", f"found {sink!r}, which is no sink of this file; {hint}")
         self._used.add(sink or "")
         return sink or ""

@@ -6,7 +6,6 @@ configuration names it, so that a plug-in that nobody uses can break nothing.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -20,6 +19,7 @@ from consumer.model import Operation, Stream
 from consumer.ports import Sink
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.version import install_hint
+from tidemark.foundation.wording import did_you_mean
 
 GROUP = "tidemark.sinks"
 """The group of entry points."""
@@ -145,9 +145,8 @@ def _problems(kind: SinkType[Any], table: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong in each field; `convert` would stop at the first."""
     known = {each.encode_name: each for each in structs.fields(kind.options)}
     for name in sorted(table.keys() - known.keys()):
-        similar = difflib.get_close_matches(name, known, n=1)
-        way = f"did you mean '{similar[0]}'?" if similar else f"accepted: {', '.join(known)}"
-        yield f"'{name}' is no option of {kind.name}; {way}"
+        hint = did_you_mean(name, known, f"accepted: {', '.join(known)}")
+        yield f"'{name}' is no option of {kind.name}; {hint}"
     for name, each in known.items():
         if name not in table:
             if each.required:

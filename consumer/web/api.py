@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
@@ -22,6 +21,7 @@ from tidemark.foundation.http.answers import Response, error_response, json_fiel
 from tidemark.foundation.http.callers import NOBODY, Caller, named
 from tidemark.foundation.http.principals import MAX_NAME
 from tidemark.foundation.sanitize import one_line
+from tidemark.foundation.wording import did_you_mean
 
 UNITS = ("records", "request_units")
 """What an order may limit, as the API names it."""
@@ -99,12 +99,7 @@ async def _require_known(tables: ConsumerTables, consumer: str) -> None:
     for unit in Unit:
         known |= (await tables.rates.load_all(unit)).keys()
     if consumer not in known:
-        similar = difflib.get_close_matches(consumer, known, n=1)
-        hint = (
-            f"did you mean '{similar[0]}'?"
-            if similar
-            else f"known are {', '.join(sorted(known)[:20]) or 'none'}"
-        )
+        hint = did_you_mean(consumer, known, f"known are {', '.join(sorted(known)[:20]) or 'none'}")
         raise UnknownConsumerError(
             f"consumer: found '{one_line(consumer)}', which has not reported within the last day and is under no order;"
             f" {hint}"

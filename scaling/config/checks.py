@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
@@ -18,6 +17,7 @@ from scaling.rules.request_units.within import WithinRequestUnitsRule
 from scaling.target_facts import Settable, TargetFacts
 from tidemark.foundation.sanitize import one_line, secret_in
 from tidemark.foundation.settings_reader import Reader, Shared
+from tidemark.foundation.wording import did_you_mean
 
 CONNECTIONS = ("connection", "storage", "url_setting")
 """Options of the registered collectors and scalers that take the name of an app setting, of a connection or an address; `headers` has a table
@@ -131,10 +131,10 @@ def missing_connections(reader: Reader, target: str, options: Mapping[str, Any])
             text = f"found the value of an app setting, which looks like {secret}; accepted is the setting's name"
             reader.problem(option, f"{text}, without the % signs")
             continue
-        near = difflib.get_close_matches(name, {key.partition("__")[0] for key in settings}, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        hint = did_you_mean(name, {key.partition("__")[0] for key in settings})
         where = reader.shared.where(f"{reader.path}.{option}")
-        text = f"{where}: there is no app setting '{name}', nor any that begins with '{name}__'{hint}"
+        text = f"{where}: there is no app setting '{name}', nor any that begins with '{name}__'"
+        text += f"; {hint}" if hint else ""
         found.append(Finding(Severity.ERROR, "no_connection", target, one_line(text)))
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 from rich.markup import escape
@@ -13,7 +12,7 @@ from scaling.shadow.comparison import ShadowView
 from tidemark.foundation.log import terminal
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
-from tidemark.foundation.wording import duration_text, number_text, percent_text, time_text
+from tidemark.foundation.wording import did_you_mean, duration_text, number_text, percent_text, time_text
 
 
 def those_with_shadows(policies: Mapping[str, Policy], target: str | None) -> dict[str, Policy]:
@@ -31,8 +30,7 @@ def require_known(target: str, configured: Iterable[str]) -> None:
     """Raises ValueError for a `target` that is not configured."""
     names = list(configured)
     if target not in names:
-        near = difflib.get_close_matches(target, names, n=1)
-        known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(names[:20])}"
+        known = did_you_mean(target, names, f"configured are {', '.join(names[:20])}")
         raise ValueError(f"found '{target}'; {known}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -13,7 +12,7 @@ from msgspec import Struct
 
 from tidemark.foundation.sanitize import one_line, sanitize_line, secret_in, shorten, without_secrets
 from tidemark.foundation.secrets.configuration import holds_secret
-from tidemark.foundation.wording import count_text
+from tidemark.foundation.wording import count_text, did_you_mean
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
@@ -198,9 +197,8 @@ class Reader:
     def finish(self) -> None:
         """Record a problem for every remaining key, with the most similar known one."""
         for key in self._rest:
-            near = difflib.get_close_matches(key, self._known, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else f"; accepted are {', '.join(self._known)}"
-            self.problem(key, f"is not a setting here{hint}")
+            hint = did_you_mean(key, self._known, f"accepted are {', '.join(self._known)}")
+            self.problem(key, f"is not a setting here; {hint}")
 
 
 class Options(Struct, frozen=True):
@@ -372,8 +370,7 @@ def parse_params(
         field = fields.get(option)
         if field is None:
             accepted = [*beside, *fields]
-            near = difflib.get_close_matches(option, accepted, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"accepted are {', '.join(accepted)}"
+            hint = did_you_mean(option, accepted, f"accepted are {', '.join(accepted)}")
             problems[option] = f"is not an option here; {hint}"
             continue
         try:

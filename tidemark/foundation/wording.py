@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from math import isfinite
 
 
@@ -35,6 +37,12 @@ def percent_text(share: float, decimals: int | None = None) -> str:
     if decimals is None and abs(percent) < 99.5:
         return f"{percent:.2g} %"
     return f"{percent:.{decimals or 0}f} %"
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The known word that is most like an unknown one, as a question; `otherwise` if none is like it."""
+    similar = get_close_matches(word, list(known), n=1)
+    return f"did you mean '{similar[0]}'?" if similar else otherwise
 
 
 def time_text(at: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from consumer.mapping.steps import fields, values
 from consumer.mapping.steps.chain import MOST_SPLITS, Step
 from consumer.mapping.steps.options import Apply, OptionError, Settings
 from tidemark.foundation.settings_reader import parse_params
+from tidemark.foundation.wording import did_you_mean
 
 
 class StepType(Struct, frozen=True):
@@ -70,8 +70,8 @@ def _which(table: Mapping[str, Any], names: Sequence[str]) -> str:
     if names:
         return f"found {' and '.join(names)} in one table; one step a table is accepted"
     found = ", ".join(table) or "an empty table"
-    similar = [near for name in table for near in difflib.get_close_matches(name, STEPS, n=1)]
-    hint = f"did you mean '{similar[0]}'?" if similar else f"accepted are {', '.join(STEPS)}"
+    hints = (did_you_mean(name, STEPS) for name in table)
+    hint = next(filter(None, hints), f"accepted are {', '.join(STEPS)}")
     return f"found {found}, which is no step; {hint}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,7 +45,7 @@ from tidemark.foundation.app_settings import read_beside
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.settings_reader import ConfigError
-from tidemark.foundation.wording import duration_text
+from tidemark.foundation.wording import did_you_mean, duration_text
 
 console = Console()
 errors = Console(stderr=True)
@@ -109,9 +108,8 @@ def chosen(readings: Readings, target: str | None, targets: Targets | None) -> t
     configured = () if targets is None else targets.names
     if len(readings) == 1 and target in configured:  # a plain CSV is called as its file
         return target, next(iter(readings.values()))
-    near = get_close_matches(target, [*readings, *configured], n=1)
-    known = f"did you mean '{near[0]}'?" if near else f"the history holds {', '.join(list(readings)[:10])}"
-    raise InputError(f"--target: found '{target}'; {known}")
+    held = f"the history holds {', '.join(list(readings)[:10])}"
+    raise InputError(f"--target: found '{target}'; {did_you_mean(target, [*readings, *configured], held)}")
 
 
 def advised(question: Question, options: Options, targets: Targets | None, *, processes: int) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from scaling.web.views import StatusView, status_view
 from tidemark.commands.access.protocol import Page
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.http.callers import NOBODY, named
+from tidemark.foundation.wording import did_you_mean
 
 
 class StorageAccess:
@@ -65,8 +65,7 @@ class StorageAccess:
         policies = self._autoscaler.config.policies
         if target in policies or (await self._autoscaler.ports.log.read(target, limit=1)).entries:
             return
-        near = difflib.get_close_matches(target, policies, n=1)
-        known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(list(policies)[:20])}"
+        known = did_you_mean(target, policies, f"configured are {', '.join(list(policies)[:20])}")
         raise ValueError(f"found '{target}', of which the log has nothing; {known}")
 
     async def shadows(self, target: str | None) -> dict[str, ShadowView]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
@@ -23,6 +22,7 @@ from tidemark.commands.history.sources import (
     service_of,
 )
 from tidemark.foundation.azure import connections
+from tidemark.foundation.wording import did_you_mean
 
 Settings = Mapping[str, str]
 
@@ -96,8 +96,7 @@ def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Setti
 
 
 def _unknown(target: str, policies: Mapping[str, PolicySpec]) -> str:
-    near = difflib.get_close_matches(target, policies, n=1)
-    known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(policies) or 'none'}"
+    known = did_you_mean(target, policies, f"configured are {', '.join(policies) or 'none'}")
     return (
         f"--target: found '{target}', which is no target of tidemark.toml ({known}). For a history without one, give "
         "--resource-id of the namespace or storage account, and --entity"
