@@ -18,7 +18,7 @@ from scaling.model import NO_CONTROLS, Recommendation, TargetState
 from scaling.shadow.beside import simulate_shadow
 from scaling.shadow.comparison import ShadowView, shadow_view
 
-TOLD = 100
+LISTED = 100
 """Decisions that differ and are listed; all are counted. Chosen: a page of a table."""
 
 
@@ -33,28 +33,13 @@ class Difference(Struct, frozen=True):
     line: str
 
 
-class Trial(Struct, frozen=True):
+class Trial(Struct):
     """What simulated rules would have done with the past: `simulated` are (time, capacity) where it changes. Of the `differing`
     decisions, in capacity or in what was wanted, `differences` are the first that were a change on either side. `skipped`
     are those whose inputs are not there or of another release. `view` compares both sides, None where there was nothing to
     decide.
     """
 
-    decisions: int
-    skipped: int
-    differing: int
-    changes: int
-    simulated_changes: int
-    simulated: tuple[tuple[float, int], ...]
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...]
-    view: ShadowView | None
-
-
-class _Sums(Struct):
-    """A trial in the making; `shadow` is what the simulated rules remember."""
-
-    shadow: bytes = b""
     decisions: int = 0
     skipped: int = 0
     differing: int = 0
@@ -62,50 +47,42 @@ class _Sums(Struct):
     simulated_changes: int = 0
     simulated: list[tuple[float, int]] = []
     differences: list[Difference] = []
-    warnings: dict[str, None] = {}
+    warnings: list[str] = []
+    view: ShadowView | None = None
 
 
 def simulate_past(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
     """`policy` with the rules to try as its shadow; `entries` are decisions with their inputs, oldest first."""
-    sums = _Sums()
+    trial, shadow = Trial(), b""
     for entry in entries:
         made, inputs = entry.recommendation, None
         with suppress(ValueError):  # inputs of another release
             inputs = None if entry.inputs is None else decode_inputs(entry.inputs)
         if made is None or inputs is None:
-            sums.skipped += 1
+            trial.skipped += 1
             continue
         controls = structs.replace(inputs.controls, promoted=None)
-        state = structs.replace(inputs.state, shadow=sums.shadow)
+        state = structs.replace(inputs.state, shadow=shadow)
         beside = simulate_shadow(policy, inputs.windows, state, made, controls=controls)
-        sums.shadow = beside.shadow
-        sums.warnings.update(dict.fromkeys(beside.warnings))
-        sums.decisions += 1
-        sums.changes += made.acts
+        shadow = beside.shadow
+        trial.warnings = list(dict.fromkeys((*trial.warnings, *beside.warnings)))
+        trial.decisions += 1
+        trial.changes += made.acts
         if beside.said is not None:
-            _compare(sums, made, beside.said)
-    view = shadow_view(policy, TargetState(shadow=sums.shadow), NO_CONTROLS) if sums.decisions else None
-    return Trial(
-        decisions=sums.decisions,
-        skipped=sums.skipped,
-        differing=sums.differing,
-        changes=sums.changes,
-        simulated_changes=sums.simulated_changes,
-        simulated=tuple(sums.simulated),
-        differences=tuple(sums.differences[:TOLD]),
-        warnings=tuple(sums.warnings),
-        view=view,
-    )
+            _compare(trial, made, beside.said)
+    if trial.decisions:
+        trial.view = shadow_view(policy, TargetState(shadow=shadow), NO_CONTROLS)
+    return trial
 
 
-def _compare(sums: _Sums, made: Recommendation, said: ShadowSaid) -> None:
+def _compare(trial: Trial, made: Recommendation, said: ShadowSaid) -> None:
     moves = said.desired not in {None, said.current}
-    sums.simulated_changes += moves
-    if not sums.simulated or sums.simulated[-1][1] != said.current:
-        sums.simulated.append((made.at, said.current))
+    trial.simulated_changes += moves
+    if not trial.simulated or trial.simulated[-1][1] != said.current:
+        trial.simulated.append((made.at, said.current))
     if (said.desired, said.current) == (made.desired, made.current):
         return
-    sums.differing += 1
-    if moves or made.acts:
+    trial.differing += 1
+    if (moves or made.acts) and len(trial.differences) < LISTED:
         difference = Difference(made.at, made.current, made.desired, said.current, said.desired, said.line)
-        sums.differences.append(difference)
+        trial.differences.append(difference)
