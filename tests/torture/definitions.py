@@ -867,6 +867,7 @@ async def _live(life):
         if changes:
             await life.settle()
             await note_settled(life)
+        if changes and not await are_ahead(life):
             life.drawn.append(life.file)
             life.file, life.era = File(rng, life), life.era + 1
     life.send(rng.randint(0, 10))
@@ -880,6 +881,15 @@ async def _live(life):
     await judge(life)
     if not (life.is_alone or life.drawn or life.batches.coalesce):
         await replay_letters(life)
+
+
+async def are_ahead(life):
+    """Whether a mark is ahead of its checkpoint, as after a stop that could not finish: docs/routes.md."""
+    with life.database.engine.begin() as connection:
+        rows = [tuple(row) for row in connection.execute(text("SELECT part, number FROM flights"))]
+    stored = await stored_checkpoints(life)
+    marks = [(name, mark) for (name, again), mark in life.marks.items() if again is None]
+    return any(name not in stored or number > stored[name].sequence_number for name, number in marks + rows)
 
 
 async def note_settled(life):
