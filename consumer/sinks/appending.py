@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Protocol
 
 from consumer.errors import FencedError
@@ -83,7 +85,7 @@ async def _append_again(stored: AppendLog, records: Sequence[Record]) -> dict[in
     answers = dict.fromkeys(bits, WRITTEN)
     try:
         if new:
-            await stored.append(new, mark | sum(bits[record.index] for record in new))
+            await stored.append(new, reduce(or_, (bits[record.index] for record in new), mark))
     except RefusedError as error:
         if len(new) == 1:
             return answers | {new[0].index: _rejected(error)}
