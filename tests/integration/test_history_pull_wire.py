@@ -1,4 +1,4 @@
-"""`tidemark history pull` with the real SDK against the local Resource Manager, and its file in `tidemark backtest`."""
+"""`tidemark history pull` against the local Resource Manager, and its file in `tidemark backtest`."""
 
 import asyncio
 import os
@@ -8,21 +8,22 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
 from azure.core.exceptions import HttpResponseError
-from azure.mgmt.monitor.models import Metric, MetricValue, Response, TimeSeriesElement
 
 from devstack.resource_manager.throttling import BucketSize
 from devstack.servers.faults import Fault
 from scaling.calls.limiter import limiter_of
-from scaling.scalers.arm.clients import open_monitor
+from scaling.scalers.arm.clients import open_resources
+from scaling.scalers.arm.resources import ArmResources
 from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tests.support.waiting import until
 from tidemark.analysis.backtest.reading import read_arrivals
 from tidemark.commands.history import files
-from tidemark.commands.history.azure_monitor import MetricsReader, _points, _series
+from tidemark.commands.history.azure_monitor import VERSION, MetricsReader, _points, _series
 from tidemark.commands.history.choosing import Options, chosen
 from tidemark.commands.history.journal import place_of
 from tidemark.commands.history.model import DAY, MINUTE, SETTLING, Minute, PullError, Span
@@ -296,15 +297,18 @@ async def test_event_hubs_and_storage_queues_have_their_own_metrics(world):
 async def test_the_local_server_takes_30_days_at_a_time_and_cuts_time_series_silently(world):
     world.add({LAST - 5: 8.0})
     wanted = chosen(world.options(), {}, {}).arrivals
-    client = open_monitor(arm_settings(world.server), SUBSCRIPTION)
+    client = open_resources(arm_settings(world.server))
 
     async def ask(days, **options):
         span = f"{datetime.fromtimestamp(NOW - days * 86_400, UTC):%Y-%m-%dT%H:%MZ}/2026-11-20T12:00Z"
-        asked = {"timespan": span, "metricnames": wanted.metric, "filter": wanted.filter, **options}
-        return await client.metrics.list(BUS, **asked)
+        asked = {"timespan": span, "metricnames": wanted.metric, "$filter": wanted.filter, **options}
+        document, _ = await client.get_dated(
+            f"{BUS}/providers/Microsoft.Insights/metrics", VERSION, urlencode(asked)
+        )
+        return document["value"][0]["timeseries"]
 
     try:
-        assert (await ask(30)).value[0].timeseries
+        assert await ask(30)
         for refused in (
             {"days": 31},
             {"days": 1, "interval": "PT7M"},
@@ -314,11 +318,11 @@ async def test_the_local_server_takes_30_days_at_a_time_and_cuts_time_series_sil
                 await ask(**refused)
         for number in range(12):
             world.add({LAST - 5: 8.0}, entity=f"queue{number}")
-        every = {"filter": "EntityName eq '*'", "result_type": "Metadata"}
-        assert len((await ask(1, **every)).value[0].timeseries) == 10
-        assert len((await ask(1, **every, top=50)).value[0].timeseries) == 13
+        every = {"$filter": "EntityName eq '*'", "resultType": "Metadata"}
+        assert len(await ask(1, **every)) == 10
+        assert len(await ask(1, **every, top=50)) == 13
         with pytest.raises(HttpResponseError, match="dimension"):
-            await ask(1, filter="Queue eq 'orders'")
+            await ask(1, **{"$filter": "Queue eq 'orders'"})
     finally:
         await client.close()
 
@@ -342,14 +346,9 @@ async def test_many_days_are_pulled_in_days_within_the_calls_a_subscription_has(
 def test_times_without_a_zone_are_in_utc(monkeypatch, zone):
     monkeypatch.setenv("TZ", zone)
     time.tzset()
-    series = TimeSeriesElement(
-        data=[
-            MetricValue(time_stamp=datetime(2026, 11, 20, 12, 0, tzinfo=zone_of), total=3.0)
-            for zone_of in (None, UTC)
-        ]
-    )
+    series = {"data": [{"timeStamp": f"2026-11-20T12:00:00{zone_of}", "total": 3.0} for zone_of in ("", "Z")]}
 
-    points = _points(series, "total")
+    points = _points("total", series)
 
     monkeypatch.undo()
     time.tzset()
@@ -359,17 +358,32 @@ def test_times_without_a_zone_are_in_utc(monkeypatch, zone):
 @pytest.mark.parametrize(
     "answer",
     [
-        Response(timespan="", value=None),
-        Response(timespan="", value=[]),
-        Response(
-            timespan="",
-            value=[Metric(id="/m", type="", name=None, unit="", timeseries=[], error_code="Throttled")],
-        ),
+        {},
+        {"value": []},
+        {"value": [{"id": "/m", "timeseries": [], "errorCode": "Throttled"}]},
     ],
 )
 def test_an_answer_without_the_metric_is_asked_for_again_and_is_no_gap(answer):
     with pytest.raises(UnavailableError, match=r"holds no metric|/m: Throttled"):
         _series(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"value": 1}, {"value": ["m"]}, {"value": [{"timeseries": [{"data": [{"total": 1.0}]}]}]}],
+    ids=["no list", "no metric", "no time"],
+)
+async def test_an_answer_of_another_form_is_refused_by_the_name_of_the_resource(world, monkeypatch, answer):
+    async def get_dated(*_):
+        return answer, ""
+
+    monkeypatch.setattr(ArmResources, "get_dated", get_dated)
+    reader = MetricsReader(arm_settings(world.server))
+
+    with pytest.raises(PullError, match="contoso-bus: the answer holds no time series"):
+        await reader.read(chosen(world.options(), {}, {}).arrivals, Span(LAST - 3, LAST), top=10)
+
+    await reader.aclose()
 
 
 async def test_a_reader_asks_in_utc_and_reads_utc(world):

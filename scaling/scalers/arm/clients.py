@@ -17,7 +17,6 @@ from scaling.scalers.arm.resources import ArmResources
 from tidemark.foundation.azure.connections import IdentityCredential, credential
 
 if TYPE_CHECKING:
-    from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
 
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
@@ -60,24 +59,17 @@ def scope(settings: Mapping[str, str]) -> str:
 
 
 def open_web(settings: Mapping[str, str], subscription: str) -> WebSiteManagementClient:
-    """A client of App Service for one subscription; as `open_monitor`."""
+    """A client of App Service for one subscription. Imports the SDK (half a second): call it in a thread.
+
+    Raises ValueError naming the setting at fault.
+    """
     from azure.mgmt.web.aio import WebSiteManagementClient
 
     return WebSiteManagementClient(identity_of(settings), subscription, **_options(settings))
 
 
-def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:
-    """A client of Azure Monitor for one subscription. Imports the SDK (half a second): call it in a thread.
-
-    Raises ValueError naming the setting at fault.
-    """
-    from azure.mgmt.monitor.aio import MonitorManagementClient
-
-    return MonitorManagementClient(identity_of(settings), subscription, **_options(settings))
-
-
 def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> ArmResources:
-    """A client of resources of any type; as `open_monitor`. A `patient` one waits out throttling: for many lists in a row."""
+    """A client of resources of any type; as `open_web`. A `patient` one waits out throttling: for many lists in a row."""
     options = _options(settings, patience=LONG_PATIENCE if patient else PATIENCE)
     retries = {name: options.pop(name) for name in _RETRIES}
     if patient:
@@ -86,7 +78,7 @@ def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> Arm
 
 
 def identity_of(settings: Mapping[str, str]) -> IdentityCredential:
-    """What signs in to Resource Manager; as `open_monitor`."""
+    """What signs in to Resource Manager; as `open_web`."""
     return credential(settings, CONNECTION, _local_identity(settings))
 
 

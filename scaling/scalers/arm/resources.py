@@ -84,6 +84,12 @@ class ArmResources:
         """The document of a resource."""
         return await self._got(f"{resource_id}?api-version={version}", resource_id)
 
+    async def get_dated(self, path: str, version: str, query: str) -> tuple[dict[str, Any], str]:
+        """A document, and when it was answered: the header `Date`, '' without one."""
+        request = HttpRequest("GET", self._client.format_url(f"{path}?api-version={version}&{query}"))
+        answer = await self._sent(request, {200})
+        return _object(answer, path), str(answer.headers.get("Date") or "")
+
     async def entries(self, path: str, version: str, query: str = "") -> AsyncIterator[Entry]:
         """All entries of a list, page by page as they are asked for; `query` is added to the address. Raises ValueError also
         for a list that goes on in a circle, and, by the transport, for one that goes on at another host.

@@ -6,22 +6,25 @@ A refusal that waiting may mend is UnavailableError, with the seconds it asks fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from scaling.scalers.arm.clients import open_monitor
+from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.errors import Failure, Kind, classify
+from scaling.scalers.arm.resources import Entry
 from tidemark.commands.history.model import MINUTE, Point, PullError, Source, Span
 from tidemark.foundation.azure.opening import LazyClient
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sanitize import error_text
 
-if TYPE_CHECKING:
-    from azure.mgmt.monitor.aio import MonitorManagementClient
+VERSION = "2024-02-01"
+"""Of the API, as azure-mgmt-monitor 7.0.0 asks it."""
 
 DEADLINE = 60.0
 """Seconds for one answer of up to POINTS points. Chosen: some megabytes over a slow line."""
@@ -34,6 +37,9 @@ ROLE = "the role Monitoring Reader on it"
 _MENDS = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.UNKNOWN})
 
 
+_Series = TypeVar("_Series")
+
+
 class Answer(Struct, frozen=True):
     """The time series of one metric; `date` is when it was answered, by Azure's clock, if it was in the answer."""
 
@@ -42,62 +48,54 @@ class Answer(Struct, frozen=True):
 
 
 class MetricsReader:
-    """One client per subscription, opened by its first use."""
+    """Reads by one client of Resource Manager, opened by its first use."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings = settings
-        self._clients: dict[str, LazyClient[MonitorManagementClient]] = {}
+        self._client = LazyClient(lambda: open_resources(settings))
 
     async def read(self, source: Source, span: Span, *, top: int) -> Answer:
         """At most `top` time series of `source`, a point per minute of `span`; more of them are cut without a word."""
-        response, date = await self._list(source, span, top=top, aggregation=source.aggregation)
-        return Answer([_points(each, source.aggregation) for each in _series(response)], date)
+        kind = source.aggregation
+        return Answer(*await self._list(source, span, partial(_points, kind), top=top, aggregation=kind))
 
     async def names(self, source: Source, span: Span) -> list[str]:
         """The values of the dimension that `source` is filtered by, of which Azure Monitor has anything in `span`."""
-        response, _ = await self._list(source, span, top=NAMES, result_type="Metadata")
-        values = (each.metadatavalues or [] for each in _series(response))
-        return sorted({str(value.value) for found in values for value in found if value.value is not None})
+        values, _ = await self._list(source, span, _values, top=NAMES, resultType="Metadata")
+        return sorted({name for names in values for name in names})
 
     async def aclose(self) -> None:
-        await asyncio.gather(*(client.aclose() for client in self._clients.values()))
+        await self._client.aclose()
 
-    async def _list(self, source: Source, span: Span, **options: Any) -> tuple[Any, float | None]:
-        continuation: dict[str, str] = {}
-
-        def note(response: Any) -> None:
-            continuation.update(response.http_response.headers)
-
+    async def _list(
+        self, source: Source, span: Span, of_series: Callable[[Entry], _Series], **options: Any
+    ) -> tuple[list[_Series], float | None]:
+        asked = {
+            "timespan": f"{_time(span.begin)}/{_time(span.end)}",
+            "interval": "PT1M",
+            "metricnames": source.metric,
+            **({"$filter": source.filter} if source.filter else {}),
+            **options,
+        }
+        path = f"{source.resource_id}/providers/Microsoft.Insights/metrics"
         try:
-            client = await self._client(source)
+            client = await self._client.get()
             async with asyncio.timeout(DEADLINE):
-                response = await client.metrics.list(
-                    source.resource_id.lstrip("/"),
-                    timespan=f"{_time(span.begin)}/{_time(span.end)}",
-                    interval="PT1M",
-                    metricnames=source.metric,
-                    filter=source.filter,
-                    raw_response_hook=note,
-                    **options,
+                document, date = await client.get_dated(
+                    path, VERSION, urlencode(asked, safe="$", quote_via=quote)
                 )
         except TimeoutError:
             raise UnavailableError(f"{source.resource_id}: no answer within {DEADLINE:g} s") from None
         except ValueError as error:  # a setting, or an answer that is no answer
             raise PullError(f"{source.resource_id}: {error_text(error)}") from error
         except Exception as error:
-            raise _told(source, classify(error)) from error
-        return response, _date(
-            {name.casefold(): value for name, value in continuation.items()}.get("date", "")
-        )
-
-    async def _client(self, source: Source) -> MonitorManagementClient:
-        subscription = source.resource_id.split("/")[2]
-        if subscription not in self._clients:
-            self._clients[subscription] = LazyClient(lambda: open_monitor(self._settings, subscription))
-        return await self._clients[subscription].get()
+            raise _refused(source, classify(error)) from error
+        try:
+            return [of_series(each) for each in _series(document)], _date(date)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise PullError(f"{source.resource_id}: the answer holds no time series: {error!r}") from error
 
 
-def _told(source: Source, failure: Failure) -> PullError | UnavailableError:
+def _refused(source: Source, failure: Failure) -> PullError | UnavailableError:
     """The failure as who must act reads it."""
     where = source.resource_id
     match failure.kind:
@@ -113,24 +111,32 @@ def _told(source: Source, failure: Failure) -> PullError | UnavailableError:
             return PullError(f"{where}: the metric {source.metric} is refused ({failure.story})")
 
 
-def _series(response: Any) -> Sequence[Any]:
+def _series(document: Entry) -> list[Entry]:
     """The time series of the answer's metric. Raises UnavailableError where it could not be read: an answer without the
     metric is none, and does not mean that there are no time series.
     """
-    if not response.value:
+    metrics = document.get("value")
+    if not metrics:
         raise UnavailableError("the answer holds no metric")
-    for metric in response.value:
-        if metric.error_code not in {None, "", "Success"}:
-            raise UnavailableError(f"{metric.id}: {metric.error_code} {metric.error_message or ''}".rstrip())
-    return [series for metric in response.value for series in metric.timeseries or []]
+    for metric in metrics:
+        if (code := metric.get("errorCode")) not in {None, "", "Success"}:
+            problem = f"{metric.get('id')}: {code} {metric.get('errorMessage') or ''}"
+            raise UnavailableError(problem.rstrip())
+    return [series for metric in metrics for series in metric.get("timeseries") or []]
 
 
-def _points(series: Any, aggregation: str) -> list[Point]:
-    return [(_seconds(each.time_stamp), getattr(each, aggregation)) for each in series.data or []]
+def _values(series: Entry) -> list[str]:
+    values = (each.get("value") for each in series.get("metadatavalues") or [])
+    return [str(value) for value in values if value is not None]
 
 
-def _seconds(moment: datetime) -> float:
+def _points(aggregation: str, series: Entry) -> list[Point]:
+    return [(_seconds(each["timeStamp"]), each.get(aggregation)) for each in series.get("data") or []]
+
+
+def _seconds(text: str) -> float:
     """A time without a zone is in UTC, whatever the zone of this machine."""
+    moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
