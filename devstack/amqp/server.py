@@ -1,10 +1,9 @@
 """What every local AMQP namespace has: a port, a certificate, connections, and a start and an end."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from aiohttp import web
 
@@ -13,11 +12,12 @@ from devstack.amqp.links import Service
 from devstack.amqp.listener import Listener, Route
 from devstack.amqp.requests import KEY_NAME
 from devstack.servers.certificates import ensure_certificate
+from devstack.servers.started import Started
 
 __all__ = ["KEY_NAME", "AmqpServer"]
 
 
-class AmqpServer(ABC):
+class AmqpServer(Started):
     """A namespace on the loopback address; what it serves is up to the class that says so.
 
     `port` 0 takes a free one. The certificate for clients that want TLS is kept in `ca_dir`.
@@ -99,13 +99,6 @@ class AmqpServer(ABC):
             await runner.cleanup()
         self._runners.clear()
         await self._release()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     async def _serve(self, app: web.Application) -> web.Server:
         """Make a web application ready for a route; `stop` ends it."""

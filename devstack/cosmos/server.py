@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -36,6 +36,7 @@ from devstack.cosmos.store.container import Container
 from devstack.cosmos.store.throughput import Level, Offer
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import Fault, FaultRegistry, parse_fault
+from devstack.servers.started import Started
 
 DEFAULT_KEY = (  # of the public emulator
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
@@ -46,7 +47,7 @@ _EVENTS = ("split", "merge", "recreate_container", "delete_database")
 KINDS = ("error", "error_after", "latency", "late", "drop_connection", "drop_ack", "hang", *_EVENTS)
 
 
-class CosmosServer:
+class CosmosServer(Started):
     """An account on the loopback address, in memory: it forgets everything when its process ends.
 
     `port` 0 takes a free one. `aad` also accepts bearer tokens, any of them; with a `certificate`
@@ -109,13 +110,6 @@ class CosmosServer:
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     def drop_connections(self) -> None:
         """Hang up on all clients at once, as a failing network does."""

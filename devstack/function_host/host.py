@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Protocol, TextIO
 
 import azure.functions as func
 from aiohttp import web
@@ -20,6 +20,7 @@ from devstack.function_host.invocation import InvocationLog, InvocationRecord, I
 from devstack.function_host.queues import POISON_SUFFIX, QueueListener, StorageQueues, waited_for
 from devstack.function_host.settings import HostError, HostOptions, connection_string
 from devstack.function_host.timers import run_timer
+from devstack.servers.started import Started
 from scaling.schedules import ncrontab
 
 logger = logging.getLogger("devstack.function_host")
@@ -35,7 +36,7 @@ class Listener(Protocol):
         """Until the event is set; returns when what is at work is done."""
 
 
-class FunctionHost:
+class FunctionHost(Started):
     """Hosts one function app. start() and stop() once each, on one event loop."""
 
     def __init__(
@@ -90,13 +91,6 @@ class FunctionHost:
         self._runner: web.AppRunner | None = None
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     @property
     def port(self) -> int:

@@ -14,6 +14,7 @@ from typing import Self
 
 from devstack.processes.child import ChildProcess, ProcessError, free_ports, port_is_free
 from devstack.processes.node import ensure_node, ensure_packages
+from devstack.servers.started import Started
 
 ACCOUNT_NAME = "devstoreaccount1"
 # The key every Azurite has, published in its documentation; it protects nothing.
@@ -26,7 +27,7 @@ _READY_WITHIN_S = (
 _ATTEMPTS = 3  # a free port may be taken by somebody else before Azurite listens on it
 
 
-class Azurite:
+class Azurite(Started):
     """One Azurite. Not restartable: make another one on the same location to continue with its data."""
 
     def __init__(self, port_base: int = 0, location: Path | None = None) -> None:
@@ -40,13 +41,6 @@ class Azurite:
         self._ports: list[int] = []
         self._process: ChildProcess | None = None
         self._attempts = 0
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     @property
     def running(self) -> bool:

@@ -15,7 +15,7 @@ in `resources.changes`. Another kind is answered with 500 that names it.
 import asyncio
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 
@@ -41,6 +41,7 @@ from devstack.resource_manager.routes import find_route
 from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Throttle
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import Fault, FaultRegistry
+from devstack.servers.started import Started
 
 DROPPED = 0  # the status in the ledger of a request that was not answered
 HOST = "127.0.0.1"
@@ -55,7 +56,7 @@ _OWN_KINDS = {
 }
 
 
-class ResourceManagerServer:
+class ResourceManagerServer(Started):
     """Serves plans and autoscale settings added with `add_plan` and `add_autoscale_setting`.
 
     `reads` and `writes` limit the calls of each principal to each subscription; the defaults are the
@@ -214,13 +215,6 @@ class ResourceManagerServer:
         return account_id
 
     # -- life -------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Opens the three ports; if one cannot be had, none stays open."""
