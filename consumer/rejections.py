@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from consumer.model import Record, Rejection
 
-_MOST_TOLD = 5
+_MOST_LISTED = 5
 """Rejected records of one event that its dead letter tells of: enough to see what is wrong with it."""
 
 
@@ -15,9 +15,9 @@ def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejectio
     record, rejection = rejected[0]
     if record.of == 1:
         return rejection
-    told = [
+    listed = [
         f"record {record.index}{f' for {record.sink}' if record.sink else ''}: {why.detail}"
-        for record, why in rejected[:_MOST_TOLD]
+        for record, why in rejected[:_MOST_LISTED]
     ]
-    more = [f"and {len(rejected) - _MOST_TOLD} more"] if len(rejected) > _MOST_TOLD else []
-    return Rejection(rejection.reason, "; ".join(told + more))
+    more = [f"and {len(rejected) - _MOST_LISTED} more"] if len(rejected) > _MOST_LISTED else []
+    return Rejection(rejection.reason, "; ".join(listed + more))

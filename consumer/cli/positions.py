@@ -32,8 +32,8 @@ class Effect(Struct, frozen=True):
 
     def __str__(self) -> str:
         parts = {"skipped": self.skipped, "written again": self.again}
-        told = [f"{count_text(count, 'event')} {what}" for what, count in parts.items() if count]
-        return ", ".join(told) or "nothing is skipped or written again"
+        counts = [f"{count_text(count, 'event')} {what}" for what, count in parts.items() if count]
+        return ", ".join(counts) or "nothing is skipped or written again"
 
 
 def effect_of(stored: Checkpoint | str | None, target: Checkpoint, state: PartitionState) -> Effect:
@@ -81,8 +81,8 @@ def print_rows(rows: Sequence[Row], now: float) -> None:
         for seek in row.checkpoint.origin.seeks if row.checkpoint else ():
             before = "none" if seek.before is None else str(seek.before)
             at = datetime.fromtimestamp(seek.at, UTC).isoformat(timespec="seconds")
-            told = f"partition {plain(row.partition)}: set from {before} to {seek.after} by {plain(seek.by)} at {at}"
-            console.print(told, soft_wrap=True)
+            line = f"partition {plain(row.partition)}: set from {before} to {seek.after} by {plain(seek.by)} at {at}"
+            console.print(line, soft_wrap=True)
         if row.unreadable:
             problem = f"[red]partition {escape(row.partition)}:[/] {plain(row.unreadable)}"
             console.print(problem, soft_wrap=True)

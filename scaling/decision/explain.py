@@ -55,10 +55,10 @@ def flip_text(flip: Flip) -> str:
 def flip_texts(r: Recommendation) -> tuple[str, ...]:
     """A sentence for each flip of a decision. That at the minimum nothing can scale in, nor out at the maximum, nobody asks."""
     bounds = {Reason.SCALE_IN: r.minimum, Reason.SCALE_OUT: r.maximum}
-    told = (
+    shown = (
         f for f in r.flips if f.possible or f.outcome is None or bounds.get(Reason(f.outcome)) != r.current
     )
-    return tuple(map(flip_text, told))
+    return tuple(map(flip_text, shown))
 
 
 def _outcome_text(flip: Flip) -> str:

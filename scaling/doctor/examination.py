@@ -68,10 +68,10 @@ async def examine_deployed(
     """
     access = app.access
     only = ",".join(targets) or None
-    told = await app.get(("scaling", "doctor"), _Document, within=PATIENCE, target=only)
+    document = await app.get(("scaling", "doctor"), _Document, within=PATIENCE, target=only)
     host = access.address.partition("://")[2]
     if access.address.startswith("http:"):  # a host on this machine, which nobody else reaches
-        return Checkup(told.checks)
+        return Checkup(document.checks)
     try:
         answers = await knocked(access.address, settings)
     except OSError as error:
@@ -79,7 +79,7 @@ async def examine_deployed(
     else:
         signing_in = True if access.client_id else None
         outside = sign_in.by_answers(f"{host} from here", *answers, sign_in=signing_in)
-    return Checkup((*told.checks, *outside))
+    return Checkup((*document.checks, *outside))
 
 
 async def examined(targets: str = "") -> tuple[Response, list[str]]:

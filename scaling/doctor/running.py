@@ -65,7 +65,7 @@ async def run(
                 answer.cancel()
                 text = f"no answer within {number_text(seconds)} s"
                 return [troubled(check.name, check.subject, Trouble.SILENT, text, check.needs)], True
-            return _told(check, answer), False
+            return _findings_of(check, answer), False
 
     found = await asyncio.gather(*map(one, checks))
     findings = tuple(finding for each, _ in found for finding in each)
@@ -84,7 +84,7 @@ def _carried_out(check: Check, seconds: float) -> Sequence[Finding]:
         return [troubled(check.name, check.subject, trouble_of(error), story_of(error), check.needs)]
 
 
-def _told(check: Check, answer: asyncio.Future[Sequence[Finding]]) -> Sequence[Finding]:
+def _findings_of(check: Check, answer: asyncio.Future[Sequence[Finding]]) -> Sequence[Finding]:
     error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
     if error is None:
         return answer.result()

@@ -195,13 +195,15 @@ def _budget(target: str, before: TargetState, after: TargetState) -> Iterator[No
 
 def _drains(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
     """The begin of a drain notice, and its end, also of one that another took the place of."""
-    told, drain = before.drain, after.drain
-    if told is not None and told.end is None and (drain is None or drain.notice != told.notice):
+    earlier, drain = before.drain, after.drain
+    if earlier is not None and earlier.end is None and (drain is None or drain.notice != earlier.notice):
         yield _of_drain(
-            target, structs.replace(told, end=DrainEnd.WITHDRAWN, ended_at=_newest(after, told.at))
+            target, structs.replace(earlier, end=DrainEnd.WITHDRAWN, ended_at=_newest(after, earlier.at))
         )
-    known = told.end if told is not None and drain is not None and told.notice == drain.notice else None
-    begun = told is not None and drain is not None and told.notice == drain.notice
+    known = (
+        earlier.end if earlier is not None and drain is not None and earlier.notice == drain.notice else None
+    )
+    begun = earlier is not None and drain is not None and earlier.notice == drain.notice
     if drain is not None and (not begun or drain.end is not known):
         yield _of_drain(target, drain)
 
@@ -212,8 +214,10 @@ def _newest(state: TargetState, at: float) -> float:
 
 def _of_drain(target: str, drain: Drain) -> Notice:
     way = f"{target}: {drain.from_capacity} -> {drain.to_capacity}"
-    told = f"acknowledge it by {time_text(drain.deadline)}, once there is nothing left to lose"
-    text = f"{way} {_ENDED[drain.end]}" if drain.end is not None else f"{way} is announced to workers: {told}"
+    request = f"acknowledge it by {time_text(drain.deadline)}, once there is nothing left to lose"
+    text = (
+        f"{way} {_ENDED[drain.end]}" if drain.end is not None else f"{way} is announced to workers: {request}"
+    )
     return Notice(
         id=f"drain:{drain.notice}" if drain.end is None else f"drain:{drain.notice}:ended",
         kind=NoticeKind.DRAIN,

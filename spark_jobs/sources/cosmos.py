@@ -53,7 +53,7 @@ DOCUMENTS = row_schema("id text, partition_key text, modified_at time, fields te
 that a document does not have is missing there, too. `modified_at` has whole seconds.
 """
 
-_Told = TypeVar("_Told")
+_Answer = TypeVar("_Answer")
 
 CONNECTION = "CosmosConnection"
 PATIENCE = 300.0
@@ -97,20 +97,20 @@ class CosmosReader(DataSourceReader):
             return [each async for each in proxy.read_feed_ranges(force_refresh=True)]
 
         with failing_without_secrets():
-            statistics = asyncio.run(self._told(ranges))
+            statistics = asyncio.run(self._asked(ranges))
         share = self._budget / len(statistics) if self._budget is not None else None
         return [FeedRange(each, share) for each in statistics]
 
     def partition_key_paths(self) -> Sequence[str]:
         """As the container's definition has them."""
-        return asyncio.run(self._told(_paths))
+        return asyncio.run(self._asked(_paths))
 
-    async def _told(self, ask: Callable[[ContainerProxy], Awaitable[_Told]]) -> _Told:
-        async def work() -> _Told:
+    async def _asked(self, ask: Callable[[ContainerProxy], Awaitable[_Answer]]) -> _Answer:
+        async def work() -> _Answer:
             async with await self._client() as client:
                 return await ask(self._proxy(client))
 
-        answer: _Told = await self._answered(work())
+        answer: _Answer = await self._answered(work())
         return answer
 
     @fails_without_secrets

@@ -44,12 +44,12 @@ def seen_of(kind: Kind, document: Mapping[str, Any]) -> Seen:
     allowed = tuple(each * times for each in kind.allowed)
     floors = [kind.floor, number(document, kind.floor_at, None), allowed[0] if allowed else None]
     ceilings = [kind.ceiling, number(document, kind.ceiling_at, None), allowed[-1] if allowed else None]
-    told = [each for each in ceilings if each is not None]
+    known_ceilings = [each for each in ceilings if each is not None]
     pending, unknown = state_of(at(document, "properties.provisioningState"))
     return Seen(
         value=value,
         floor=max(each for each in floors if each is not None),
-        ceiling=min(told) if told else None,
+        ceiling=min(known_ceilings) if known_ceilings else None,
         settable=Settable(kind.step, allowed),
         pending=pending,
         holder=kind.holder if kind.true_at and may_be_on(at(document, kind.true_at)) else None,

@@ -103,12 +103,12 @@ def saved(found: Answer) -> str:
     days = found.question.hours / 24.0
     own = f"{taken.instance_hours / days:,.1f} instance-hours a day"
     money = found.money(taken.instance_hours / days)
-    told = f"{own} ({money})" if money else own
+    costs = f"{own} ({money})" if money else own
     if today is None or taken is today:
-        return told
+        return costs
     less = today.instance_hours - taken.instance_hours
     share = abs(less) / today.instance_hours
-    return f"{told}, {100 * share:.0f} % {'less' if less >= 0 else 'more'} than {TODAY}"
+    return f"{costs}, {100 * share:.0f} % {'less' if less >= 0 else 'more'} than {TODAY}"
 
 
 LIMITED = {"unknown": "bins", "quarantined": "bins", "better": "targets", "late": "targets"}

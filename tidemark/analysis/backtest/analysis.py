@@ -96,9 +96,9 @@ def plan_job(plan: Plan, targets: Targets, recorded: Iterable[str], *, keep: boo
 
 def refused(problems: Iterable[str]) -> InputError:
     """Of all targets whose history cannot be replayed."""
-    told = sorted(set(problems))
-    more = f"; and {len(told) - 5} more targets" if len(told) > 5 else ""
-    return InputError("; ".join(told[:5]) + more)
+    unique = sorted(set(problems))
+    more = f"; and {len(unique) - 5} more targets" if len(unique) > 5 else ""
+    return InputError("; ".join(unique[:5]) + more)
 
 
 def _planned(plan: Plan, targets: Targets, recorded: Iterable[str], *, keep: bool) -> Job:

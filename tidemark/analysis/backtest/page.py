@@ -43,7 +43,7 @@ def report_of(found: Analysis) -> Report:
     )
     if found.everywhere is not None and found.judged_everywhere is not None:
         report.heading("One setting for all targets")
-        _told(report, found.everywhere, found.judged_everywhere, found, blocks="targets")
+        _show_choice(report, found.everywhere, found.judged_everywhere, found, blocks="targets")
         report.figure(
             charts.pareto(found.everywhere, budget=rules.late_budget),
             caption="All targets together: each dot is a candidate, larger ones change the capacity more often; the dotted "
@@ -83,7 +83,7 @@ def _show_target(report: Report, found: Analysis, comparison: Comparison, number
     """One target: its candidates, and both policies over time. `number` tells the names of its pictures apart."""
     choice = found.choices[comparison.target]
     report.heading(comparison.target)
-    _told(report, choice, found.judged[comparison.target], found, blocks="blocks of an hour or a day")
+    _show_choice(report, choice, found.judged[comparison.target], found, blocks="blocks of an hour or a day")
     for note in comparison.notes:
         report.text(f"Assumed: {note}.")
     caption = "Each dot is a candidate; larger ones change the capacity more often."
@@ -121,7 +121,7 @@ def _facts(found: Analysis) -> dict[str, str]:
     }
 
 
-def _told(report: Report, choice: Choice, judged: Judged, found: Analysis, *, blocks: str) -> None:
+def _show_choice(report: Report, choice: Choice, judged: Judged, found: Analysis, *, blocks: str) -> None:
     name = choice.recommended
     old, new = choice.held_out[BASELINE], choice.held_out[name]
     report.text(f"Recommended: {name}. {_in_words(judged)}")
