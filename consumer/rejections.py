@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from consumer.model import Record, Rejection
 
 _MOST_LISTED = 5
-"""Rejected records of one event that its dead letter tells of: enough to see what is wrong with it."""
+"""Rejected records of one event that its dead letter lists: enough to see what is wrong with it."""
 
 
 def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejection:

@@ -1,4 +1,4 @@
-"""`tidemark lint FILE` for the consumer's file: what its start would refuse, told before it."""
+"""`tidemark lint FILE` for the consumer's file: what its start would refuse, reported before it."""
 
 from __future__ import annotations
 

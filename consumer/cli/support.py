@@ -55,7 +55,7 @@ def open_parts(root: Path, hub: str | None = None, *, dry_run: bool = False) -> 
 
 
 def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool]:
-    """The parts for a command that changes something, and whether it must not: by its option, or by the settings, which is told."""
+    """The parts for a command that changes something, and whether it must not: by its option, or by the settings, which is printed."""
     try:
         parts = open_parts(root, hub, dry_run=dry_run)
     except TidemarkError as error:

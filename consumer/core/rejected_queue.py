@@ -58,7 +58,7 @@ class RejectedQueue:
             events.setdefault(id(work.siblings or work), []).append((work, why))
         return StoreDeadLetters(
             self._storing[0],
-            # Of several records of one event the last one's rejection tells of all.
+            # Of several records of one event the last one's rejection names all.
             tuple(
                 RejectedRecord(
                     found[-1][0].record,

@@ -287,7 +287,7 @@ def _uuid(data: bytes, *_: Any) -> str:
 
 
 def _duration(data: bytes, *_: Any) -> str:
-    """ISO 8601: months, days and milliseconds, none of which can be told in another."""
+    """ISO 8601: months, days and milliseconds, none of which can be expressed in another."""
     months, days, milliseconds = struct.unpack("<III", data)
     return f"P{months}M{days}DT{milliseconds / 1000:.3f}S"
 

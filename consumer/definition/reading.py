@@ -123,7 +123,7 @@ class _File:
             self._sinks[name] = SinkDefinition(name, kind_name, read)
 
     def _try_to_build(self, table: Reader, name: str, kind: SinkType[Any], options: Any) -> bool:
-        """What only building a sink finds, such as a missing package, is told with the rest."""
+        """What only building a sink finds, such as a missing package, is reported with the rest."""
         try:
             kind.build(options, SinkContext(self._settings, "hub", Stream("namespace", "hub", "group"), name))
         except Exception as error:  # the code of a plug-in may raise anything
@@ -313,7 +313,7 @@ class _File:
             if key not in given.refused:
                 reader.problem(key, _with_operations(text))
         sink = "" if "to" in wrong else self._sink_of(reader, given.values)
-        if options is None:  # what else is wrong is told at once
+        if options is None:  # what else is wrong is reported at once
             good = {key: value for key, value in given.values.items() if key not in wrong}
             options = parse_params(RouteOptions, good)[0] or RouteOptions()
         self._check_sink(reader, sink, options)

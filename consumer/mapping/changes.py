@@ -131,7 +131,7 @@ class Changes:
     def _own(self, write: Write, stamp: Stamp | None, ttl: int | None, source: str) -> dict[str, Any]:
         """The fields that Tidemark sets with the patch."""
         own: dict[str, Any] = {} if ttl is None else {"ttl": ttl}
-        if stamp is not None and stamp.v is not None:  # the version itself tells what was applied
+        if stamp is not None and stamp.v is not None:  # the version itself shows what was applied
             own[VERSION] = stamp
         elif self._options.patch_mark:
             number = mark_value(write.event.sequence_number, order_in_event(write.index))

@@ -87,7 +87,7 @@ class _Fleet:
         worker = Worker(index, len(self.workers))
         self._started_at[index] = now
         try:
-            # Its standard input is a pipe that is never written: its end tells the worker that this process is gone.
+            # Its standard input is a pipe that is never written: by its end the worker knows that this process is gone.
             started = self.workers[index] = subprocess.Popen(  # noqa: S603 - ourselves
                 [*self._command, "--worker", str(worker)], stdin=subprocess.PIPE
             )

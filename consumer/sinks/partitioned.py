@@ -72,7 +72,7 @@ def warn_if_rerouted(claim: Claim, mark: int) -> None:
 class PartitionWrites(Generic[_Position]):
     """Lets one write of a partition run at a time, by `start`. A write goes on when its deadline has passed or its caller is
     cancelled; the next one waits for it. A batch that comes while an earlier one is not written gets RETRY, because what is
-    stored about the position would cover the earlier one. `describe` tells of an error.
+    stored about the position would cover the earlier one. `describe` words an error.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ LATE_IF_KEPT, MORE_IF_KEPT = 0.8, "a fifth"
 
 
 def unknown_concurrency(subject: Subject) -> Iterator[str]:
-    """Nothing tells what an instance holds: then it is not known which messages wait. Counts alone do not: while all instances are busy the same
+    """It is unknown what an instance holds: then it is not known which messages wait. Counts alone do not: while all instances are busy the same
     is completed by many slow messages at once as by few fast ones.
     """
     for name, options in subject.options("service_level"):

@@ -75,7 +75,7 @@ class Fallback(Struct, frozen=True, kw_only=True):
 
 
 class DrainSpec(Struct, frozen=True, kw_only=True):
-    """Workers are told `notice` seconds before a scale-in. One of the rules that they do not acknowledge by then is withdrawn and
+    """Workers are notified `notice` seconds before a scale-in. One of the rules that they do not acknowledge by then is withdrawn and
     announced `again` seconds later (`hold`), or carried out all the same. Bounds and budgets do not wait longer than `notice`.
     """
 

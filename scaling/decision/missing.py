@@ -35,8 +35,10 @@ def collecting(view: MetricsView, specs: Mapping[str, WindowSpec]) -> str:
     """`collecting backlog, 3 of 5 min` for the metrics whose windows fill, if that is all that is missing; else ''."""
     missing = {name: summary for name, summary in view.metrics().items() if summary.problem is not None}
     texts = {name: filling_text(summary, specs[name]) for name, summary in missing.items() if name in specs}
-    told = [f"{name}, {text}" for name, text in texts.items() if text is not None]
-    return f"{COLLECTING} {'; '.join(told)}" if told and len(told) == len(missing) else ""
+    texts_known = [f"{name}, {text}" for name, text in texts.items() if text is not None]
+    return (
+        f"{COLLECTING} {'; '.join(texts_known)}" if texts_known and len(texts_known) == len(missing) else ""
+    )
 
 
 UNREAD = frozenset({Reason.COLLECT_FAILED, Reason.STALE_METRIC, Reason.INVALID_METRIC})

@@ -76,7 +76,7 @@ class TableStateStore(TableStore):
         stale = loaded.state.drain is None and DRAIN_ROW in loaded.etags
         if state.drain == loaded.state.drain and not stale:
             await self._table.save(row, etag)
-        else:  # workers read it from there on, and are told nothing that was not saved
+        else:  # workers read it from there on, and nothing that was not saved
             await self._table.save_with(row, etag, entity(loaded.target, DRAIN_ROW, drain_columns(state)))
 
     async def load_controls(self, target: str) -> Snapshot:

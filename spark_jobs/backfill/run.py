@@ -278,7 +278,7 @@ def _nothing(captured: DataFrame, hub: str) -> InputError:
 
 def _checkpoint_group(container: str, config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
     """The name of a partition's checkpoints: another one for other events, another container, or other documents."""
-    # Options of writing are told apart where there are any, so that a run of an older version is gone on with.
+    # Options of writing are distinguished where there are any, so that a run of an older version is gone on with.
     writing = () if config.writing == WritingTexts() else (structs.asdict(config.writing),)
     work = (container, settings.mode, config.id_from, config.transform, config.meta, events, *writing)
     return hashlib.sha256(repr(work).encode()).hexdigest()[:16]

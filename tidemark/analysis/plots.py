@@ -116,7 +116,7 @@ def mark(axes: Axes, at: Any, text: str, *, color: str, linewidth: float, fontsi
 
 
 FEW = 12
-"""Points of a line that are drawn as points, too. Chosen: of so many each can be told apart, and one alone makes no line."""
+"""Points of a line that are drawn as points, too. Chosen: of so many each can be distinguished, and one alone makes no line."""
 
 LEAST_BARS = 8
 """Bars for which a plot has room at least: one alone would fill it."""

@@ -6,7 +6,7 @@ slashes (`/order/number`, also for names that no identifier can be: `/content-ty
 
 A missing value reads as null. null equals only null, is false in `and`, `or`, `not`, and every `<`, `<=`, `>`, `>=` with
 it is false. Equality is JSON's: values of different kinds differ (`1` is not `true`, `"1"` is not `1`). What has no
-meaning, such as `"a" < 1` or `not 5`, is told with the path (WrongTypeError): the event is rejected instead of being
+meaning, such as `"a" < 1` or `not 5`, is reported with the path (WrongTypeError): the event is rejected instead of being
 taken for something that it is not.
 """
 

@@ -1,4 +1,4 @@
-"""What the options of all steps share: their types, how a wrong one is told, and changes at paths."""
+"""What the options of all steps share: their types, how a wrong one is reported, and changes at paths."""
 
 from __future__ import annotations
 

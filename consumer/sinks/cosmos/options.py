@@ -40,7 +40,7 @@ def mapping_options(options: CosmosOptions, context: SinkContext) -> MappingOpti
 
 
 def request_headers(throughput_bucket: int, priority: str) -> dict[str, str]:
-    """The headers of every request by which the service tells clients of a container apart."""
+    """The headers of every request by which the service distinguishes clients of a container."""
     headers = {
         "x-ms-cosmos-throughput-bucket": str(throughput_bucket or ""),
         "x-ms-cosmos-priority-level": priority.capitalize(),

@@ -118,7 +118,7 @@ class _DataPlaneCollector(AzureEntityCollector[DataPlane]):
         connection = self._params.connection
         endpoint = service_bus_endpoint(self._settings, connection)
         options: dict[str, Any] = {
-            "retry_total": 0,  # the next collection is the retry: 50009 asks for two seconds, and is told, not waited out
+            "retry_total": 0,  # the next collection is the retry: 50009 asks for two seconds, and is reported, not waited out
             "try_timeout": REQUEST_TIMEOUT,
             "ssl_context": tls_context(self._settings),
         }
@@ -209,7 +209,7 @@ class OldestAgeCollector(_DataPlaneCollector):
             logger.debug("%s: the connection was not closed in order: %s", self._label, error_text(error))
 
     def _searches(self, description: Description | None, ahead: int, now: float) -> list[Search]:
-        """One, or one for each partition. Raises CollectError where the age cannot be told whatever is peeked."""
+        """One, or one for each partition. Raises CollectError where no peek can show the age."""
         if description is not None and description.requires_session:
             raise CollectError(self._sessions_text())
         if description is not None and not description.is_partitioned:

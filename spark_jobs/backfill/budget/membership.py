@@ -111,7 +111,7 @@ class Membership:
         with self._lock:
             if not self._knows_of_us(live):
                 amount = min(amount, self._shares.budget)
-            self._shares.budget = min(self._shares.budget, amount)  # lowered before the others are told
+            self._shares.budget = min(self._shares.budget, amount)  # lowered before the others know
             held = self._shares.held(self._clock())
         asked_at, announced = self._clock(), self._announced
         self._beat += 1.0

@@ -68,12 +68,12 @@ class RecordSource(Source):
         raise NotImplementedError
 
     @staticmethod
-    def records(data: bytes, file: str) -> Iterator[Record]:  # its name tells some sources its form
+    def records(data: bytes, file: str) -> Iterator[Record]:  # some sources know its form by its name
         """A file's records. Raises RejectedError where it cannot be read at all, before the first of them."""
         return records(data)
 
     @staticmethod
-    def has_lines(head: bytes, file: str) -> bool:  # its name tells some sources its form
+    def has_lines(head: bytes, file: str) -> bool:  # some sources know its form by its name
         """Whether a file that begins so has a record on each line, so that it can be read from any line on."""
         return not head.startswith(GZIP_MAGIC) and not head.removeprefix(BOM).lstrip().startswith(b"[")
 

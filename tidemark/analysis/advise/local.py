@@ -197,8 +197,8 @@ def command(
     name = question.target.name
     if targets is not None and name not in targets.names:
         known = ", ".join(targets.names[:10])
-        told = f"'{name}' is no target of {config}; to compare with today's policy, give --target: {known}"
-        errors.print(f"[yellow]note:[/] {escape(told)}", soft_wrap=True)
+        note = f"'{name}' is no target of {config}; to compare with today's policy, give --target: {known}"
+        errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     found = advised(question, options, targets, processes=processes or os.cpu_count() or 1)
     show(found)
     finish(

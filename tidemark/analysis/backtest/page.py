@@ -80,7 +80,7 @@ def _next(report: Report, found: Analysis) -> None:
 
 
 def _show_target(report: Report, found: Analysis, comparison: Comparison, number: int) -> None:
-    """One target: its candidates, and both policies over time. `number` tells the names of its pictures apart."""
+    """One target: its candidates, and both policies over time. `number` makes the names of its pictures unique."""
     choice = found.choices[comparison.target]
     report.heading(comparison.target)
     _show_choice(report, choice, found.judged[comparison.target], found, blocks="blocks of an hour or a day")

@@ -108,7 +108,7 @@ class Entry(Struct, frozen=True):
 
 
 def field(target: Target) -> Iterator[Entry]:
-    """All of them, in the order they are told. Names are unique."""
+    """All of them, in the order of the page. Names are unique."""
     if target.policy is not None:
         yield Entry(TODAY, target.policy)
     yield Entry("Azure Monitor 100/10", peer="azure", numbers=(100, 10, 600, 300, 1))

@@ -48,7 +48,7 @@ class FoundSource(Struct, frozen=True):
 
 class Discovery(Struct, frozen=True):
     """`left_out` is what cannot be scaled, and `unread` what could not be looked at, each with the reason. `command` is the one that
-    found or was told it.
+    found it or was given it.
     """
 
     subscription: str

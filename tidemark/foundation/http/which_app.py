@@ -14,7 +14,7 @@ from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import sanitize_line, shorten
 
 _STORAGE_PORT = 10002
-"""Azurite's for tables. It serves them, queues and blobs in one process, so that one port tells of all."""
+"""Azurite's for tables. It serves them, queues and blobs in one process, so that one port shows all."""
 
 NAME_AN_APP = "or name a deployed app with --app or --account"
 

@@ -1,6 +1,6 @@
 """When a policy's decision is known before it is made: no rule asks for a change, or none could be carried out. Pure.
 
-Nothing is decided here. `Quiet` tells at which tick decide() has to be asked next; until then it would have answered
+Nothing is decided here. `Quiet` finds at which tick decide() has to be asked next; until then it would have answered
 with a hold that changes nothing it remembers but that the capacity was proposed. What the rules compare is what they
 say of themselves (`levels`); near a level decide() is asked, so rounding is of no matter. tests/properties compares
 replays with and without this, decision by decision.

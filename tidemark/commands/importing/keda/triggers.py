@@ -117,8 +117,8 @@ def _connection(
 ) -> str:
     name = meta.text(key)
     what = what or "connection"
-    told = f"the {what} of {where}, as the workload has it" if name else f"the {what} of {where}"
-    return add_setting(made, name or f"{made.name} {what}", told)
+    meaning = f"the {what} of {where}, as the workload has it" if name else f"the {what} of {where}"
+    return add_setting(made, name or f"{made.name} {what}", meaning)
 
 
 def _bus(meta: Given, where: str, made: Imported) -> _Read | None:

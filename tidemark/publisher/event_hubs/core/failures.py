@@ -47,7 +47,7 @@ def advice_on(error: type[errors.PublishError], *, has_state: bool) -> str:
 
 
 def of_takeover(holder: Holder, mine: Holder) -> str:
-    """Of two processes with one saved state, the one that was overtaken is told which other one goes on."""
+    """Of two processes with one saved state, the error of the one that was overtaken names the other one."""
     return (
         f"another producer has taken its saved state over: {holder.process}, which publishes since {holder.since} (its clock) with "
         f"epoch {holder.epoch}; this is {mine.process}, since {mine.since}, epoch {mine.epoch}, and sends nothing any more. One "

@@ -63,7 +63,7 @@ class SdkLinks:
     async def partition_ids(self) -> list[str]:
         try:
             return await self._client.get_partition_ids()
-        except Exception as error:  # told apart below
+        except Exception as error:  # distinguished below
             cause = error.__context__ if isinstance(error, EventHubError) else None
             _raise_link_error(
                 cause or error, None, f"asking {self.namespace} for the partitions of {self.hub}"
@@ -80,7 +80,7 @@ class SdkLinks:
                 link = SdkLink(self._sender(partition_id, auth))
                 await link.attach(claims)
                 return link
-        except BaseException as error:  # told apart below; nothing is swallowed
+        except BaseException as error:  # distinguished below; nothing is swallowed
             if link is not None:
                 await link.close()
             _raise_link_error(error, claims, f"opening a link to {self.hub} of {self.namespace}")
