@@ -16,7 +16,7 @@ from scaling.notices.outbox import fold_flood
 from scaling.ports import CollectError, PoisonMessage
 from scaling.service import shell
 from scaling.service.shell import Outcome
-from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, World, changed, metric, policy
 from tests.support.servers.webhooks import People, notice
 from tidemark.foundation.errors import StoreUnavailableError
 
@@ -338,6 +338,21 @@ async def test_a_drain_notice_is_sent_with_its_deadline_and_again_when_it_is_ove
     assert (withdrawn["reason"], withdrawn["ended"]) == ("withdrawn", True)
     assert (again.get("ended", False), unanswered["reason"]) == (False, "unanswered")
     assert not {"failed", "refused"} & {kind for kind, _ in happened.told()}
+
+
+async def test_after_two_evaluations_without_a_drain_the_state_holds_no_notice_of_one():
+    """Release 0.2.0 cannot read a state that holds one: docs/deploying/releases.md says how to go back."""
+    happened = scene(
+        metrics={"backlog": metric(span=60.0, min_samples=1)}, inward=Pace(), drain=DrainSpec(notice=180.0)
+    )
+    await happened.minutes(1, 20.0)
+    assert [each.kind for each in (await happened.world.state()).telling.notices] == [NoticeKind.DRAIN]
+    happened.world.policy = changed(happened.world.policy, drain=None)
+
+    await happened.minutes(2, 300.0)
+
+    telling = (await happened.world.state()).telling
+    assert telling is None or NoticeKind.DRAIN not in {each.kind for each in telling.notices}
 
 
 def test_another_notice_in_the_same_save_ends_the_one_before():
