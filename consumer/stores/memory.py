@@ -39,7 +39,10 @@ class MemoryCheckpointStore:
         if replacement is not None and replaced:
             self.unreadable.pop(partition, None)
             self._store(replacement.by, owner=owner, epoch=epoch)
-        return Claim(partition, owner, epoch, self._checkpoints.get(partition), replaced)
+        checkpoint = self._checkpoints.get(partition)
+        if checkpoint is not None:
+            self._checkpoints[partition] = msgspec.structs.replace(checkpoint, owner=owner, epoch=epoch)
+        return Claim(partition, owner, epoch, checkpoint, replaced)
 
     async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
         if self._plain is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -118,6 +118,18 @@ class Calls:
             log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
             return False
         return True
+
+    async def check_claims(self, claims: Iterable[Claim]) -> None:
+        """Raises FencedError where another instance has claimed a partition since; TidemarkError if the store does not answer."""
+        loading = self.checkpoints.load_all(deadline=self.deadline())
+        stored = await self.answered("the checkpoint store", loading)
+        for claim in claims:
+            found = stored.get(claim.partition)
+            if isinstance(found, Checkpoint) and found.epoch > claim.epoch:
+                raise FencedError(
+                    f"partition {claim.partition} was claimed by '{found.owner}' (epoch {found.epoch}) since '{claim.owner}' claimed"
+                    f" it (epoch {claim.epoch})"
+                )
 
     async def read_routes(self) -> Routes | None:
         """None: unknown, to be asked again later."""

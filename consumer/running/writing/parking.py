@@ -46,6 +46,9 @@ AGAIN = 10.0
 """Seconds until something that failed is tried again, other than a write that was rejected."""
 RELOAD = 600.0
 """Seconds until the store is listed again: an owner of before may have parked an event just when its claim ended."""
+CLAIMED_FOR = 5.0
+"""Seconds for which claims count as present once the checkpoint store was asked. The shortest lease that is accepted lasts longer, so
+an instance that was frozen until its lease had expired asks again before it parks."""
 SOON = 1.0
 """Seconds until it is looked at again whether an event has been received again. Chosen."""
 AT_ONCE = 20
@@ -88,6 +91,7 @@ class Parking:
         self._statistics = statistics
         self._claims: dict[str, ClaimedEntries] = {}
         self._changed = asyncio.Event()
+        self._asked_at = -math.inf
 
     # -- claims
 
@@ -136,12 +140,22 @@ class Parking:
                     await trying.enter_async_context(lock)
                 claims = [(each, self._claims.get(each.record.event.partition)) for each in rejected]
                 # Where a claim is over, the present owner receives the event itself.
+                await self._check_claims([claimed.claim for _, claimed in claims if claimed])
                 await self._store_all([self._parked(each, claimed) for each, claimed in claims if claimed])
         except Exception as error:  # the outcome is unknown: stored again
             log.warning("parking %s failed: %r", count_text(len(rejected), "event"), error)
             return False
         self._changed.set()
         return True
+
+    async def _check_claims(self, claims: Sequence[Claim]) -> None:
+        """What an owner of before parks, the next owner could take for parked in time, and write over what is newer. Raises
+        TidemarkError.
+        """
+        now = asyncio.get_running_loop().time()
+        if claims and now >= self._asked_at + CLAIMED_FOR:
+            await self._calls.check_claims(claims)
+            self._asked_at = now
 
     def _tried_with(self, rejected: Sequence[effects.RejectedRecord]) -> list[asyncio.Lock]:
         """What must not be tried meanwhile: another record of an event is parked already, and its end would remove both."""

@@ -11,6 +11,7 @@ from msgspec import structs
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.model import (
+    NOTHING_SETTLED,
     Checkpoint,
     DeadLetter,
     Event,
@@ -239,6 +240,42 @@ async def test_a_successor_writes_what_is_parked_and_the_owner_before_does_not_b
     await new.aclose()
 
     assert (world.sink.written, await world.numbers()) == ([0, 1], [])
+
+
+class Late(Sink):
+    """Rejects when it is let, as the sink of an instance that was frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.missing, self.let = {"a"}, asyncio.Event()
+
+    async def write(self, batch, *, deadline):
+        await self.let.wait()
+        return await super().write(batch, deadline=deadline)
+
+
+@pytest.mark.parametrize("order", list(ParkOrder))
+async def test_an_owner_of_before_parks_nothing_that_a_later_owner_would_write_over_what_is_newer(order):
+    world = World(structs.replace(RULES, order=order))
+    frozen = Late()
+    at = await world.checkpoints.claim("0", "first", deadline=now() + 5.0)
+    await world.checkpoints.save(at, Checkpoint("0", NOTHING_SETTLED, ""), deadline=now() + 5.0)
+    old, epoch = await world.start("old", sink=frozen)
+    first, later = events("a", "a")
+    await old.receive("0", epoch, [first])
+    await asyncio.sleep(1.0)
+    new, second = await world.start("new")
+    await new.receive("0", second, [first, later])
+    await new.settled("0", second)
+    frozen.let.set()
+    await asyncio.sleep(5.0)
+    await new.aclose()  # long before it lists again what is parked
+    third, _ = await world.start("third")
+    await asyncio.sleep(70.0)
+    await third.aclose()
+    await old.aclose()
+
+    assert (world.sink.written, await world.numbers(), await world.letters()) == ([0, 1], [], [])
 
 
 async def late_park(world, record, epoch):
