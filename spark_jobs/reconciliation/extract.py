@@ -40,7 +40,7 @@ from spark_jobs.reconciliation.transforms import (
 from spark_jobs.reconciliation.transforms import ends as partition_ends
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.capture.capture import TaskTransform
-from spark_jobs.sources.cosmos import partition_key_paths, read_documents
+from spark_jobs.sources.cosmos import keys_and_ttl, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.incarnations import load_checkpoints, newer_hubs, place_in
 from spark_jobs.tables.places import local_folder
@@ -65,6 +65,8 @@ class Sides(Struct, frozen=True):
     """`positions` of documents and dead letters."""
     checkpoints: Mapping[str, Checkpoint] | None
     identity: Identity
+    expires: bool
+    """Whether documents may have a time to live."""
 
 
 def read_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> dict[str, Checkpoint]:
@@ -89,7 +91,7 @@ def settled_runs(checkpoints: Mapping[str, Checkpoint]) -> list[tuple[str, int, 
 
 def extract(
     spark: SparkSession,
-    read: Callable[[TaskTransform | None], DataFrame],
+    read: Callable[..., DataFrame],
     config: ConsumerConfig,
     settings: Mapping[str, str],
     results: Results,
@@ -100,7 +102,7 @@ def extract(
     until: datetime | None = None,
 ) -> Sides:
     """Reads all sides, within `work_files`; dead letters and documents become tables of the `results`. `read` gives the hub's events,
-    or what tasks make of them; those from `since` on and before `until` are looked at.
+    or what tasks make of them, in a container of this defaultTtl; those from `since` on and before `until` are looked at.
     """
     stored = read_checkpoints(config, settings) if checkpoints else None
     newer = newer_hubs(stored or {})
@@ -109,11 +111,13 @@ def extract(
     )
     needed = for_executors(settings, config)
     source = _cosmos_options(config, needed, request_units)
-    paths = partition_key_paths(source)
+    paths, default_ttl = keys_and_ttl(source)
     with watch(spark, "reading the hub's events"):
-        keys = EventKeys(config, paths, since, until, packing(), newer, needed)
+        keys = EventKeys(config, paths, since, until, packing(), newer, needed, default_ttl)
         account = RowAccount("the hub's events")
-        chunks = account.without(read(TaskTransform(keys, row_schema(CHUNKS))), {}, rows=F.col("events"))
+        chunks = account.without(
+            read(TaskTransform(keys, row_schema(CHUNKS)), default_ttl), {}, rows=F.col("events")
+        )
         events = _packed(results, distinct_events(chunks), "events")
         ends = collected(partition_ends(events).orderBy("partition"))
         account.check(**{name: sum(row[name] for row in ends) for name in ("events", "copies")})
@@ -138,7 +142,7 @@ def extract(
             documents = results.table("documents")
             chunks = packed_positions(documents)
         known = _packed(results, positions(chunks, dead_letters), "positions")
-    return Sides(events, ends, documents, known, placed, identity)
+    return Sides(events, ends, documents, known, placed, identity, default_ttl is not None)
 
 
 def _cosmos_options(

@@ -28,7 +28,6 @@ from spark_jobs.reconciliation.keys import (
     WITH_TOMBSTONES,
     event_columns,
     may_be_several,
-    may_expire,
     with_ids,
 )
 from spark_jobs.reconciliation.schemas import UNSETTLED, Status
@@ -181,7 +180,11 @@ def _finish(
 
 
 def _events(
-    spark: SparkSession, settings: Settings, config: ConsumerConfig, then: TaskTransform | None = None
+    spark: SparkSession,
+    settings: Settings,
+    config: ConsumerConfig,
+    then: TaskTransform | None = None,
+    default_ttl: int | None = None,
 ) -> DataFrame:
     if settings.capture is not None:
         lag = settings.capture_lag.total_seconds()
@@ -189,7 +192,7 @@ def _events(
             spark,
             settings.capture,
             quarantine=settings.quarantine,
-            columns=event_columns(config),
+            columns=event_columns(config, default_ttl),
             wanted=FileFilter(settings.since, settings.until, config.hub, lag=lag),
             then=then,
         )
@@ -205,7 +208,7 @@ def _events(
     }
     if text := connection_string(settings.consumer, config.hub_connection):
         options[CONNECTION_STRING] = text
-    events = read_event_hub(spark, options).select(*event_columns(config))
+    events = read_event_hub(spark, options).select(*event_columns(config, default_ttl))
     return events if then is None else events.mapInArrow(then.work, then.schema)
 
 
@@ -222,7 +225,7 @@ def _compare(
     runs = settled_runs(checkpoints)
     status = judged(
         *(sides.events, sides.documents, sides.known, runs, sides.identity, due),
-        expires=may_expire(config),
+        expires=sides.expires,
         several=may_be_several(config),
     )
     results.write("events", with_ids(status, config))

@@ -34,7 +34,7 @@ from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.incarnations import Newer, placed
 from tidemark.analysis.errors import InputError, job_errors
 
-META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at, n=/_tv/n, at=/_tv/at, of=/_tv/of"
+META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at, n=/_tv/n, at=/_tv/at, of=/_tv/of, v=/_tv/v"
 """The fields to read of documents whose writer keeps positions, for people or for its version guard."""
 
 WITH_TOMBSTONES = (
@@ -47,7 +47,9 @@ _REGISTRY_WITHIN = 60.0
 """Seconds for a schema registry to answer. Chosen: Spark tries the task again after that."""
 _ARROW = arrow_schema(EVENT_KEYS)
 _PARTITION_KEY = "x-opt-partition-key"
-_META = "partition string, sequence_number bigint, enqueued_at double, n bigint, at double, of string"
+_META = (
+    "partition string, sequence_number bigint, enqueued_at double, n bigint, at double, of string, v string"
+)
 
 
 def identity_of(config: ConsumerConfig) -> Identity:
@@ -56,25 +58,20 @@ def identity_of(config: ConsumerConfig) -> Identity:
     return Identity.META if config.meta or config.writing.guard != "none" else Identity.BODY
 
 
-def may_expire(config: ConsumerConfig) -> bool:
-    """Whether a document, or what is left of a deleted one, may have a time to live."""
-    return bool(config.writing.ttl or config.transform) or config.writing.guard != "none"
-
-
 def may_be_several(config: ConsumerConfig) -> bool:
     """Whether an event may become several documents, or none."""
     is_array = isinstance(config.decode, JsonOptions) and config.decode.arrays
     return bool(config.transform) or is_array or config.decoder in {DecoderName.CSV, DecoderName.AVRO_FILE}
 
 
-def _is_of_columns(config: ConsumerConfig) -> bool:
+def _is_of_columns(config: ConsumerConfig, default_ttl: int | None) -> bool:
     """Whether the events' positions say all: no body has to be read."""
-    return identity_of(config) is Identity.POSITION and not (may_be_several(config) or config.writing.ttl)
+    return identity_of(config) is Identity.POSITION and not may_be_several(config) and default_ttl is None
 
 
-def event_columns(config: ConsumerConfig) -> tuple[str, ...]:
+def event_columns(config: ConsumerConfig, default_ttl: int | None = None) -> tuple[str, ...]:
     """Those of EVENTS that keys are made of, and that say which events are compared: the others need not be read."""
-    if _is_of_columns(config):
+    if _is_of_columns(config, default_ttl):
         return _POSITIONS
     # Of these only the partition key is wanted, which nothing but a transform looks at.
     system = ("system_properties",) if config.transform else ()
@@ -97,13 +94,15 @@ class EventKeys:
     """Partitions of a hub that was created anew, and since when."""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     """With the connection of the schema registry, where the bodies need one."""
+    default_ttl: int | None = None
+    """The container's, which is None where no document has a time to live."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         asked = (rows for batch in batches if (rows := batch.filter(self._asked(batch))).num_rows)
         own = (placed(batch, self.newer) for batch in asked)
-        if _is_of_columns(self.config):
+        if _is_of_columns(self.config, self.default_ttl):
             return self.packing(batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
-        return self.packing(_keyed(own, self.config, self.paths, self.settings))
+        return self.packing(_keyed(own, self.config, self.paths, self.settings, self.default_ttl))
 
     def _asked(self, batch: pa.RecordBatch) -> pa.Array:
         asked = pc.equal(pc.utf8_lower(batch["hub"]), self.config.hub.lower())
@@ -159,6 +158,7 @@ def document_keys(documents: DataFrame, hub: str = "") -> DataFrame:
         for name, value in stamped.items()
     }
     found["enqueued_at"] = F.timestamp_micros((found["enqueued_at"] * 1_000_000).cast("long"))
+    found["version"] = F.col("meta.v")
     keyed = documents.withColumn("meta", F.from_json("fields", _META)).withColumns(found)
     return keyed.select(*DOCUMENT_KEYS.fieldNames())
 
@@ -168,9 +168,11 @@ def _keyed(
     config: ConsumerConfig,
     paths: Sequence[str],
     settings: Mapping[str, str],
+    default_ttl: int | None,
 ) -> Iterator[pa.RecordBatch]:
     writing = write_options(config.writing)
-    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, config.meta, writing), paths)
+    options = MappingOptions(config.hub, config.id_from, config.meta, writing)
+    mapper = DocumentMapper(options, paths, has_ttl=default_ttl is not None)
     mapping = mapping_of(load_transform(config.transform)) if config.transform else None
     decoder = build_decoder(config.decoder, config.decode, DecoderContext(settings))
     preparation = Preparation(mapper.prepare, decoder=decoder, mapping=mapping)
@@ -180,7 +182,10 @@ def _keyed(
         if decoder is not None and (schemas := decoder.missing(events)):
             with job_errors():
                 asyncio.run(_load(decoder, schemas))
-        keyed = [{**row, **_key_of(preparation, event)} for row, event in zip(rows, events, strict=True)]
+        keyed = [
+            {**row, **_key_of(preparation, event, default_ttl)}
+            for row, event in zip(rows, events, strict=True)
+        ]
         yield pa.RecordBatch.from_pylist(keyed, schema=_ARROW)
 
 
@@ -201,17 +206,18 @@ def _event(row: dict[str, Any]) -> Event:
     )
 
 
-def _key_of(preparation: Preparation, event: Event) -> dict[str, Any]:
+def _key_of(preparation: Preparation, event: Event, default_ttl: int | None) -> dict[str, Any]:
     """What EVENT_KEYS says of the documents that the event becomes, or why there is none. Raises InputError."""
-    keys = [_key(record) for record in preparation.records([event]) if record.dropped is None]
+    records = (record for record in preparation.records([event]) if record.dropped is None)
+    keys = [_key(record, default_ttl) for record in records]
     if len(keys) == 1:
         return keys[0]
     further = msgspec.json.encode(keys[1:]).decode() if keys else None
     return {**(keys[0] if keys else {}), "writes": len(keys), "further": further}
 
 
-def _key(record: Record) -> dict[str, Any]:
-    """Document id, partition key and time to live, or the reason of its rejection. Raises InputError for what leaves no trace."""
+def _key(record: Record, default_ttl: int | None) -> dict[str, Any]:
+    """Document id, partition key, time to live and version, or the reason of its rejection. Raises InputError for what leaves no trace."""
     from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
 
     if record.rejection is not None:
@@ -223,11 +229,14 @@ def _key(record: Record) -> dict[str, Any]:
         )
     values = msgspec.json.decode(record.partition_key)
     key = canonical_key([UNSET if value == {} else value for value in values])
-    found = msgspec.json.decode(record.payload, type=_Document)
+    found, change = msgspec.json.decode(record.payload, type=_Document), record.change
+    ttl = default_ttl if found.ttl is None else found.ttl
+    version = change.stamp.v if change is not None and change.stamp is not None else None
     return {
-        "document_id": record.change.id if record.change is not None else found.id,
+        "document_id": found.id if change is None else change.id,
         "partition_key": key,
-        "ttl": found.ttl if isinstance(found.ttl, int) and found.ttl > 0 else None,
+        "ttl": ttl if default_ttl is not None and isinstance(ttl, int) and ttl > 0 else None,
+        "version": None if version is None else str(version),
     }
 
 

@@ -59,20 +59,20 @@ class Gap(StrEnum):
 
 EVENT_KEYS = row_schema("""
     partition text, sequence_number long, enqueued_at time, file text, document_id text,
-    partition_key text, rejection text, writes long, ttl long, further text
+    partition_key text, rejection text, writes long, ttl long, version text, further text
 """)
 """Events as the consumer's mapping sees them. `document_id` is null where the mapping rejects the event; `rejection` then
 says why. `partition_key` is null where ids are made of positions. `writes` is how many documents the event becomes, null for 1;
-`ttl` are the seconds after which the document goes. `further` are all writes but the first, FURTHER as JSON.
+`ttl` are the seconds after which the document goes, `version` is what the guard of a field compares. `further` are all writes but the first, FURTHER as JSON.
 """
 
-FURTHER = "array<struct<document_id: string, partition_key: string, ttl: bigint>>"
+FURTHER = "array<struct<document_id: string, partition_key: string, ttl: bigint, version: string>>"
 
 DOCUMENT_KEYS = row_schema("""
     id text, partition_key text, modified_at time, partition text, sequence_number long,
-    enqueued_at time
+    enqueued_at time, version text
 """)
-"""Documents, with the position of their event if they have it. `enqueued_at` is from `_tm`."""
+"""Documents, with the position of their event if they have it. `enqueued_at` is from `_tm` or `_tv`, `version` from `_tv`."""
 
 ENDS = row_schema("""
     partition text, first long, last long, earliest time, latest time, events long, copies long, copied long, twice long,

@@ -143,8 +143,13 @@ def judged(
     settled = by_bucket.applyInArrow(count, _COUNTED)
     settled = settled.withColumn("writes", F.coalesce("writes", F.lit(1).cast("long")))
     if documents is None or identity is Identity.POSITION:
-        keeper = {name: F.lit(None).cast("long") for name in ("keeper_number", "keeper_at")}
-        kept = settled.withColumns({**keeper, "keeper_partition": F.lit(None).cast("string")})
+        kinds = {
+            "keeper_number": "long",
+            "keeper_at": "long",
+            "keeper_partition": "string",
+            "keeper_version": "string",
+        }
+        kept = settled.withColumns({name: F.lit(None).cast(kind) for name, kind in kinds.items()})
     else:
         kept = _with_keepers(_by_document(settled) if several else settled, documents, identity, last=expires)
     is_over = _is_over(due.now, identity) if expires else F.lit(False)
@@ -264,11 +269,13 @@ def _is_both() -> Column:
 
 def _by_document(events: DataFrame) -> DataFrame:
     """A row for each document that an event becomes; one for an event that becomes none."""
-    first = F.array(F.struct("document_id", "partition_key", "ttl").cast(FURTHER[len("array<") : -1]))
+    first = F.array(
+        F.struct("document_id", "partition_key", "ttl", "version").cast(FURTHER[len("array<") : -1])
+    )
     further = F.coalesce(F.from_json("further", FURTHER), F.array().cast(FURTHER))
     written = events.withColumn("written", F.explode(F.concat(first, further)))
     return written.withColumns(
-        {name: F.col(f"written.{name}") for name in ("document_id", "partition_key", "ttl")}
+        {name: F.col(f"written.{name}") for name in ("document_id", "partition_key", "ttl", "version")}
     )
 
 
@@ -289,6 +296,7 @@ def _with_keepers(
         F.col("partition").alias("keeper_partition"),
         F.col("sequence_number").alias("keeper_number"),
         F.unix_seconds("modified_at").alias("keeper_at"),
+        F.col("version").alias("keeper_version"),
     )
     kept = events.join(keepers, on=["document_id", "partition_key"], how="left")
     if identity is Identity.META and not last:
@@ -346,9 +354,15 @@ def _kept(identity: Identity) -> Column:
 
 
 def _later() -> Column:
-    """The keeper was written after the event: by position in the event's own partition, else by time."""
+    """The keeper was written after the event: by the version that both have, by position in the event's own partition, else by time."""
     same = F.col("keeper_partition") == F.col("partition")
-    return F.when(same, F.col("keeper_number") > F.col("sequence_number")).otherwise(_written_since())
+    numbers = [F.col(name).cast("double") for name in ("keeper_version", "version")]
+    is_first = F.coalesce(numbers[0] >= numbers[1], F.col("keeper_version") >= F.col("version"))
+    return (
+        F.when(is_first.isNotNull(), is_first)
+        .when(same, F.col("keeper_number") > F.col("sequence_number"))
+        .otherwise(_written_since())
+    )
 
 
 def _written_since() -> Column:

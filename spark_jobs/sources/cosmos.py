@@ -101,9 +101,9 @@ class CosmosReader(DataSourceReader):
         share = self._budget / len(statistics) if self._budget is not None else None
         return [FeedRange(each, share) for each in statistics]
 
-    def partition_key_paths(self) -> Sequence[str]:
-        """As the container's definition has them."""
-        return asyncio.run(self._asked(_paths))
+    def definition(self) -> Mapping[str, Any]:
+        """The container's, as the service gives it."""
+        return asyncio.run(self._asked(lambda proxy: proxy.read()))
 
     async def _asked(self, ask: Callable[[ContainerProxy], Awaitable[_Answer]]) -> _Answer:
         async def work() -> _Answer:
@@ -217,9 +217,12 @@ def read_documents(spark: SparkSession, options: Mapping[str, str]) -> DataFrame
     return spark.read.format("cosmos").options(**options).load().select(*DOCUMENTS.fieldNames())
 
 
-def partition_key_paths(options: Mapping[str, str]) -> Sequence[str]:
-    """The paths of a container's partition key, by the options of the data source. Raises as the reader does."""
-    return CosmosReader({name.lower(): value for name, value in options.items()}).partition_key_paths()
+def keys_and_ttl(options: Mapping[str, str]) -> tuple[Sequence[str], int | None]:
+    """The paths of a container's partition key, and its defaultTtl: None where no document has a time to live, -1 where only its
+    own counts. By the options of the data source. Raises as the reader does.
+    """
+    found = CosmosReader({name.lower(): value for name, value in options.items()}).definition()
+    return found["partitionKey"]["paths"], found.get("defaultTtl")
 
 
 def query_text(paths: Sequence[str], fields: Mapping[str, str], since: float | None = None) -> str:

@@ -269,7 +269,7 @@ class StateStoreContract:
         await died.send_events(events("a"), partition_id="0", bookmark="1")
         world.forget("0")
         heir = world.producer(state_store=place.store())
-        with pytest.raises(InvalidProducerStateError, match=r"resend_unknown .* doubles them if they are"):
+        with pytest.raises(InvalidProducerStateError, match=r"resend_unknown .* doubles it if it is stored"):
             await heir.send_events(events("a"), partition_id="0", bookmark="1")
 
         told = world.producer(state_store=place.store(), resend_unknown=True)

@@ -94,7 +94,7 @@ def test_rows_of_a_csv_are_json_messages_and_what_is_left_of_them_is_sent_later(
 
     file.write_text("id,note\n1\n")
     result, _ = send(*options)
-    assert (result.exit_code, "rows.csv, line 2: it has 1 fields" in result.stderr) == (2, True)
+    assert (result.exit_code, "rows.csv, line 2: it has 1 field," in result.stderr) == (2, True)
 
 
 def test_a_queue_that_is_not_there_is_named_with_the_settings_to_look_at(threaded, queue, send):

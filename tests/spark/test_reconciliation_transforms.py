@@ -50,9 +50,9 @@ def bucketed(keys):
 class World:
     """Rows of all frames, as tuples, and what should come out of them."""
 
-    def __init__(self, seed, identity, *, by_checkpoint=True, grace=None, expires=False):
+    def __init__(self, seed, identity, *, by_checkpoint=True, grace=None, expires=False, versions=False):
         self.rng = random.Random(seed)
-        self.expires = expires
+        self.expires, self.versions = expires, versions
         self.identity = identity
         self.due = Due(NOW, by_checkpoint, grace)
         self.events, self.documents, self.dead_letters = [], [], []
@@ -79,11 +79,12 @@ class World:
         name = f"hub~{partition}~{number}" if by_position else f"d{rng.randrange(25)}"
         key = None if by_position else f'["{rng.choice("ab")}"]'
         ttl = rng.choice([None, 600, 10**6]) if self.expires else None
-        row = (partition, number, at, file, name, key, None, None, ttl, None)
+        version = rng.choice(["1", "2", "10"]) if self.versions else None
+        row = (partition, number, at, file, name, key, None, None, ttl, version, None)
         if not by_position and rng.random() < 0.1:
-            row = (partition, number, at, file, None, None, "json", None, None, None)
+            row = (partition, number, at, file, None, None, "json", *[None] * 4)
         elif rng.random() < 0.05:
-            row = (partition, number, at, file, None, None, None, 0, None, None)
+            row = (partition, number, at, file, None, None, None, 0, *[None] * 3)
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
             before = timedelta(days=30 * (number % 3 == 1))  # of a hub of the same name that was deleted
@@ -97,15 +98,15 @@ class World:
         modified = (at + late).replace(microsecond=0)
         if self.identity is Identity.POSITION:
             for key in rng.sample(["[1]", "[2]"], rng.choices([1, 2], [9, 1])[0]):
-                self.documents.append((row[4], key, modified, partition, number, None))
+                self.documents.append((row[4], key, modified, partition, number, None, None))
             return
         shown = (partition, number, at) if self.identity is Identity.META else (None, None, None)
         if rng.random() < 0.1:  # of another hub, or written by hand
             shown = rng.choice([(None, None, None), (partition, number + 1, at + timedelta(hours=1))])
         self.documents = [document for document in self.documents if document[:2] != (row[4], row[5])]
-        self.documents.append((row[4], row[5], modified, *shown))
+        self.documents.append((row[4], row[5], modified, *shown, shown[0] and row[9]))
         if rng.random() < 0.05:
-            self.documents.append((f"{row[4]}-again", row[5], modified, *shown))
+            self.documents.append((f"{row[4]}-again", row[5], modified, *shown, None))
 
     def frames(self, spark):
         made = spark.createDataFrame
@@ -152,7 +153,10 @@ class World:
             return Status.PARKED
         if self.identity is Identity.BODY and fresh and self._is_last(row):
             return Status.WRITTEN
-        if keeper is not None and (keeper[4] > number if keeper[3] == partition else fresh):
+        later = keeper and (keeper[4] > number if keeper[3] == partition else fresh)
+        if keeper and keeper[6] and row[9]:
+            later = float(keeper[6]) >= float(row[9])
+        if later:
             return Status.SUPERSEDED
         grace = self.due.grace
         old = grace is None or at < NOW - grace
@@ -233,7 +237,7 @@ CASES = [
     (1, Identity.POSITION, {"by_checkpoint": False, "grace": timedelta(hours=4)}),
     (2, Identity.META, {"grace": timedelta(hours=3)}),
     (3, Identity.BODY, {}),
-    (7, Identity.META, {"expires": True}),
+    (7, Identity.META, {"expires": True, "versions": True}),
 ]
 
 
@@ -292,7 +296,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 ):
     """A partition may have any number of events and of gaps: neither fits a task's, nor every executor's, memory."""
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
-    rows = [("0", 2 * number, T0, "f", *[None] * 6) for number in range(500)]
+    rows = [("0", 2 * number, T0, "f", *[None] * 7) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0, False)], DEAD_LETTERS)
     nothing = packed_positions(spark.createDataFrame([], DOCUMENT_KEYS))
@@ -308,7 +312,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 
 
 def test_what_the_checkpoint_settled_beyond_its_mark_is_not_missing_when_retention_took_it(spark):
-    rows = [(partition, number, T0, "f", *[None] * 6) for partition in "012" for number in (500, 501)]
+    rows = [(partition, number, T0, "f", *[None] * 7) for partition in "012" for number in (500, 501)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0, False)], DEAD_LETTERS)
     checkpoints = {
@@ -373,14 +377,17 @@ def test_of_an_event_that_becomes_several_documents_each_is_looked_for(spark, id
         f'[{{"document_id":"{n}-1","partition_key":"[1]"}},{{"document_id":"{n}-2","partition_key":"[1]"}}]'
         for n in range(5)
     ]
-    rows = [("0", n, T0, "f", f"{n}-0", "[1]", None, 3, None, later[n]) for n in range(1, 5)]
+    rows = [("0", n, T0, "f", f"{n}-0", "[1]", None, 3, None, None, later[n]) for n in range(1, 5)]
     there = [(n, part) for n in range(1, 5) for part in range(3) if (n, part) not in {(2, 2), (3, 2)}] + [
         (4, 3)
     ]
     at = T0 + timedelta(seconds=9)
     shown = identity is not Identity.BODY
     documents = spark.createDataFrame(
-        [(f"{n}-{part}", "[1]", at, *(("0", n, T0) if shown else (None, None, None))) for n, part in there],
+        [
+            (f"{n}-{part}", "[1]", at, *(("0", n, T0) if shown else (None, None, None)), None)
+            for n, part in there
+        ],
         DOCUMENT_KEYS,
     )
     dead_letters = spark.createDataFrame([("0", 3, T0, "json", T0, False)], DEAD_LETTERS)
@@ -409,7 +416,7 @@ def test_positions_of_documents_are_read_from_their_metadata(spark):
         '{"partition": "3", "sequence_number": 9007199254740993, "enqueued_at": 1795168800.25}',
         '{"partition": null}',
         "{}",
-        '{"n": 8, "at": 1795168800.25, "of": "ns/hub/4@5"}',
+        '{"n": 8, "at": 1795168800.25, "of": "ns/hub/4@5", "v": 7.5}',
         '{"partition": "3", "sequence_number": 9, "n": 8, "at": 1795168800.25, "of": "ns/other/3"}',
     ]
     frame = spark.createDataFrame([(str(n), "[1]", T0, each) for n, each in enumerate(fields)], DOCUMENTS)
@@ -422,5 +429,6 @@ def test_positions_of_documents_are_read_from_their_metadata(spark):
         ("4@5", 8),
         (None, None),
     ]
+    assert [row["version"] for row in rows] == [None, None, None, "7.5", None]
     assert rows[0]["enqueued_at"] == rows[3]["enqueued_at"]
     assert rows[0]["enqueued_at"].replace(tzinfo=UTC).timestamp() == 1795168800.25

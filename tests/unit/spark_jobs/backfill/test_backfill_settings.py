@@ -120,7 +120,7 @@ def test_a_body_has_the_id_of_the_document_that_the_consumer_writes(
     }
     rows = [{**row, "body": each} for each in (body, other)]
 
-    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"], {})
+    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"], {}, None)
 
     assert [(key["document_id"], key["rejection"]) for key in keys.to_pylist()] == [
         ("a", None),

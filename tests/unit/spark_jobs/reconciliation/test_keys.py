@@ -44,11 +44,11 @@ def test_a_transform_that_reads_the_events_partition_key_finds_the_same_document
     mapper = DocumentMapper(MappingOptions("hub", "field:id"), ("/tenant",))
     preparation = Preparation(mapper.prepare, mapping=mapping_of(by_tenant))
 
-    found = _key_of(preparation, _event({**ROW, "system_properties": system}))
-    assert found == {"document_id": "a", "partition_key": key, "ttl": None}
+    found = _key_of(preparation, _event({**ROW, "system_properties": system}), None)
+    assert found == {"document_id": "a", "partition_key": key, "ttl": None, "version": None}
 
 
-def keys_of(body, monkeypatch=None, made=None, **settings):
+def keys_of(body, monkeypatch=None, made=None, default_ttl=-1, **settings):
     config = read_config({**CONSUMER, **settings})
     if made is not None:
         monkeypatch.setattr(
@@ -56,9 +56,25 @@ def keys_of(body, monkeypatch=None, made=None, **settings):
         )
         config = structs.replace(config, transform="m:f")
     rows = [{**ROW, "file": "f", "body": body}]
-    [batch] = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"], {**CONSUMER, **settings})
+    [batch] = _keyed(
+        [pa.RecordBatch.from_pylist(rows)], config, ["/id"], {**CONSUMER, **settings}, default_ttl
+    )
     [key] = batch.to_pylist()
-    return {name: key[name] for name in ("document_id", "rejection", "writes", "ttl", "further")}
+    return {name: key[name] for name in ("document_id", "rejection", "writes", "ttl", "version", "further")}
+
+
+def test_a_time_to_live_counts_where_the_container_has_one_and_its_own_is_the_default():
+    defaults = (None, -1, 9)
+    assert [keys_of(b'{"id": "a", "ttl": 5}', default_ttl=each)["ttl"] for each in defaults] == [None, 5, 5]
+    assert [keys_of(b'{"id": "a"}', default_ttl=each)["ttl"] for each in defaults] == [None, None, 9]
+    assert keys_of(b'{"id": "a", "ttl": -1}', default_ttl=9)["ttl"] is None
+
+
+@pytest.mark.parametrize("version", [3, 7.5, "b"])
+def test_the_version_is_that_of_the_guards_field(version):
+    body = json.dumps({"id": "a", "v": version}).encode()
+
+    assert keys_of(body, COSMOS_GUARD="field:/v")["version"] == str(version)
 
 
 GUARDED = {"COSMOS_GUARD": "number", "COSMOS_OPERATION_FROM": "/op"}
