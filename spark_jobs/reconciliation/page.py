@@ -159,7 +159,13 @@ def _verdict(findings: Findings) -> str:
             if parked
             else ""
         )
-        return f"Every event that is due is in Cosmos DB or kept as a dead letter{rest}."
+        gone = any(findings.counts.get(status) for status in (Status.REMOVED, Status.DROPPED))
+        where = (
+            "in Cosmos DB, kept as a dead letter, or not there on purpose"
+            if gone
+            else "in Cosmos DB or kept as a dead letter"
+        )
+        return f"Every event that is due is {where}{rest}."
     said = "; ".join(parts)
     return f"{said[0].upper()}{said[1:]}."
 
