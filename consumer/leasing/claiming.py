@@ -116,9 +116,23 @@ async def claim_partition(
             checkpoints, claim.checkpoint, begin, known, present, policy.routes
         ):
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
-    level = logging.WARNING if begin.gap or begin.reset else logging.INFO
-    _log.log(level, "partition %s: %s", partition, begin.note)
+    _log_start(claim, begin, stored)
     return claim, begin
+
+
+def _log_start(claim: Claim, begin: Start, stored: Checkpoint | str | None) -> None:
+    level = logging.WARNING if begin.gap or begin.reset else logging.INFO
+    _log.log(level, "partition %s: %s", claim.partition, begin.note)
+    before = stored.origin.routes if isinstance(stored, Checkpoint) else ""
+    if (
+        claim.checkpoint is not None
+        and claim.origin.rerouted is not None
+        and before not in {"", claim.origin.routes}
+    ):
+        _log.info(
+            "partition %s: the routes have changed: the new ones take what is not settled after event %d, and nothing before it",
+            *(claim.partition, claim.checkpoint.sequence_number),
+        )
 
 
 def begin_at(

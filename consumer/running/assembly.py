@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,27 @@ class Parts:
         if self.config.checkpoints is StoreKind.BLOB:
             return BlobCheckpointStore(self._container(self.config.blob_container), self.stream)
         return self._sql.checkpoints()
+
+    def other_positions(self) -> Iterator[tuple[str, CheckpointStore]]:
+        """Where else the hub's positions may be, with other sinks: one that writes SQL alone keeps them in its database. Nothing is
+        created there.
+        """
+        if self.config.sink is SinkKind.SQL:
+            with suppress(ConnectionSettingsError):  # then no start before this one had them there
+                container = self._container(self.config.blob_container)
+                yield (
+                    f"the container '{container.container_name}'",
+                    BlobCheckpointStore(container, self.stream),
+                )
+        for sink in self._hub.sinks if len(self._hub.sinks) > 1 else ():
+            if sink.type == SinkKind.SQL:
+                from consumer.running.sql_parts import SqlParts  # noqa: PLC0415 - as in _sql
+
+                context = replace(self._sink_context, dry_run=True, shared={})
+                yield (
+                    f"the database of {sink.options.connection}",
+                    SqlParts(sink.options, context).checkpoints(),
+                )
 
     def known_hubs(self) -> CheckpointStore:
         """The store in which a trigger notes which hub it receives from; its positions are in the host's own store."""

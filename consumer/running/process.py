@@ -13,6 +13,7 @@ from msgspec import structs
 from consumer.config import ConsumerConfig, SinkKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
+from consumer.errors import PositionError
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
 from consumer.options import DriverSettings
@@ -26,8 +27,9 @@ from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.telemetry.rate_orders import Limits, Unit
 from consumer.telemetry.records import shared
-from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError, UnavailableError
 from tidemark.foundation.pacing.shared_rate import Share as SharedRateOfHub
+from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -89,6 +91,7 @@ class ConsumerProcess:
             parked=None if config.sink is SinkKind.SQL else parts.parked(),
         )
         self._sinks = parts.sink_names
+        self._others = list(parts.other_positions())
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
             parts.receiver(),
@@ -141,6 +144,8 @@ class ConsumerProcess:
         beating = asyncio.create_task(self._beating.run(), name="beat")
         try:
             self._reporter.start()
+            if self._others:
+                await when_available("the positions", self._check_other_positions, stop=stop)
             if self.config.dry_run:
                 await when_available("the checkpoints", self._copy_positions, stop=stop)
             await self._consume(stop)
@@ -178,6 +183,37 @@ class ConsumerProcess:
             return f"{self.limiter.rate:g}/s shared with the other hubs"
         return "unlimited" if self._rate is None else f"{self._rate:g}/s"
 
+    async def _check_other_positions(self) -> None:
+        """Raises PositionError where a first start would skip events, because with the sinks of before the positions were elsewhere;
+        UnavailableError.
+        """
+        deadline, skips = asyncio.get_running_loop().time() + 30.0, self.config.policy.start != "earliest"
+        if await self._stored.load_all(deadline=deadline):
+            return
+        to_begin = "to begin there anyway, run `tidemark checkpoints set --all --latest`, which skips what the hub has"
+        for where, store in self._others:
+            try:
+                found = await store.load_all(deadline=deadline)
+            except TidemarkError as error:
+                if skips:
+                    raise UnavailableError(
+                        f"a start with other sinks may have left positions in {where}, which CONSUMER_START would skip from, and"
+                        f" it cannot be read: {error}; {to_begin}"
+                    ) from error
+                continue
+            text = (
+                f"hub {self.config.hub}, group {self.config.consumer_group}: no position is stored for these sinks, and {where} has"
+                f" {count_text(len(found), 'position')} of a start with other sinks. To go on there, put back the settings or the"
+                " file of before, run `tidemark checkpoints export > positions.json`, change them again, and run `tidemark"
+                " checkpoints set --from positions.json`"
+            )
+            if found and skips:
+                raise PositionError(
+                    f"{text}. CONSUMER_START would skip events that were not written; {to_begin}"
+                )
+            if found:
+                log.warning("%s. This start begins at the earliest event, so events are written again", text)
+
     async def _copy_positions(self) -> None:
         deadline = asyncio.get_running_loop().time() + 30.0
         for stored in (await self._stored.load_all(deadline=deadline)).values():
@@ -189,6 +225,7 @@ class ConsumerProcess:
         parts: list[Any] = [driver.sink, driver.dead_letters, driver.checkpoints, self.consumer.leases]
         if driver.parked is not None:
             parts.append(driver.parked)
+        parts += [store for _, store in self._others]
         if self._stored is not driver.checkpoints:
             parts.append(self._stored)
         try:

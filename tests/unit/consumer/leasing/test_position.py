@@ -106,7 +106,9 @@ def test_a_start_that_is_none_is_refused(wrong):
         PositionPolicy(start=wrong)
 
 
-async def test_a_claim_notes_at_which_position_the_routes_were_found_changed():
+async def test_a_claim_notes_and_logs_at_which_position_the_routes_were_found_changed(caplog):
+    caplog.set_level("INFO")
+
     class Hub:
         created_at = 1_000.0
 
@@ -133,3 +135,7 @@ async def test_a_claim_notes_at_which_position_the_routes_were_found_changed():
     assert await claimed("b", then=50) == ("b", 41)  # a start after a kill knows it too
     assert await claimed("") == ("b", 41)
     assert await claimed("a") == ("a", 50)
+    said = [line for line in caplog.messages if "routes have changed" in line]
+    assert [line.partition(" after ")[2] for line in said] == [
+        f"event {number}, and nothing before it" for number in (41, 50)
+    ]

@@ -1,0 +1,88 @@
+"""Another set of sinks keeps the positions elsewhere: a first start with it skips nothing, and names where they are."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from consumer.definition.reading import read_definition
+from consumer.errors import PositionError
+from consumer.model import Checkpoint
+from consumer.running.process import ConsumerProcess
+from consumer.stores.memory import MemoryCheckpointStore
+from consumer.stores.sql.checkpoints import SqlCheckpointStore
+from consumer.stores.sql.tables import TABLES
+from tests.torture.definitions import SETTINGS, SINKS, STREAM
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.sql.database import SqlDatabase
+
+SEVERAL = ("fields", "table")
+ALONE = ("table",)
+BOTH = [SEVERAL, ALONE]
+
+
+def text_of(sinks, start):
+    lines = ["version = 1", "[hubs.h]", "hub = 'h'", f"start = '{start}'"]
+    for name in sinks:
+        lines += ["[[hubs.h.routes]]", f"to = '{name}'", f"also = {'true' if name != sinks[-1] else 'false'}"]
+    for name in sinks:
+        lines += [f"[sinks.{name}]", SINKS[name].replace("GUARD", "none")]
+    return "\n".join(lines)
+
+
+async def away(*, deadline):
+    raise UnavailableError("no answer")
+
+
+@pytest.mark.parametrize("sinks", BOTH)
+@pytest.mark.parametrize(
+    ("start", "before", "present", "outcome"),
+    [
+        ("latest", True, False, "refused"),
+        ("2026-11-21T08:00:00Z", True, False, "refused"),
+        ("earliest", True, False, "warned"),
+        ("latest", "away", False, "waits"),
+        ("earliest", "away", False, ""),
+        ("latest", False, False, ""),  # really the first start
+        ("latest", True, True, ""),  # `tidemark checkpoints set` moved them
+    ],
+)
+def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_not_cover(
+    sinks, start, before, present, outcome, tmp_path, monkeypatch, caplog
+):
+    url = f"sqlite:///{tmp_path}/rows.db"
+    blob = MemoryCheckpointStore()
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
+
+    async def main():
+        [hub] = read_definition(text_of(sinks, start), {**SETTINGS, "CONSUMER_SQL_URL": url}, name="f").hubs
+        sql = SqlCheckpointStore(SqlDatabase(url, tables=TABLES), STREAM)
+        in_sql, in_blob = (present, before) if sinks == ALONE else (before, present)
+        for store, has in ((sql, in_sql), (blob, in_blob)):
+            if has is True:
+                await store.put(Checkpoint("0", 5, "5"), deadline=asyncio.get_running_loop().time() + 5.0)
+        await sql.aclose()
+        process = ConsumerProcess(hub.config, hub.settings, hub=hub)
+
+        async def nothing(_):
+            """In place of the hub, and of the final report."""
+
+        process._consume = nothing
+        process._reporter = SimpleNamespace(start=lambda: None, aclose=nothing, problem="")
+        stop = asyncio.Event()
+        if before == "away":
+            process._others[0][1].load_all = away
+            asyncio.get_running_loop().call_later(0.05, stop.set)
+        await process.run(stop)
+
+    if outcome == "refused":
+        with pytest.raises(PositionError, match=r"checkpoints export .* checkpoints set --from") as refused:
+            asyncio.run(main())
+        where = "the container" if sinks == ALONE else "the database of CONSUMER_SQL_URL"
+        assert where in str(refused.value)
+    elif outcome == "waits":
+        with pytest.raises(UnavailableError, match="cannot be read: no answer; to begin there anyway, run"):
+            asyncio.run(main())
+    else:
+        asyncio.run(main())
+    assert ("events are written again" in caplog.text) is (outcome == "warned")
