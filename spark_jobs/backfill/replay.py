@@ -160,8 +160,12 @@ class _Writing:
         if not self._driver.is_open:
             return Counts()
         totals = self._driver.statistics().totals
-        totals_by_name = {name: getattr(totals, name) for name in NUMBERS if name != "existed"}
-        totals_by_name["written"] += totals.dropped.get(SUPERSEDED, 0)  # they are among those that existed
+        totals_by_name = {
+            name: getattr(totals, name) for name in NUMBERS if name not in {"existed", "dropped"}
+        }
+        superseded = totals.dropped.get(SUPERSEDED, 0)  # they are among those that existed
+        totals_by_name["written"] += superseded
+        totals_by_name["dropped"] = sum(totals.dropped.values()) - superseded
         return Counts(existed=self._sink.existed, reasons=dict(self._dead_letters.reasons), **totals_by_name)
 
 

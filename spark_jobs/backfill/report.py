@@ -13,7 +13,7 @@ from spark_jobs.backfill.budget.progress import Counts, Snapshot
 from spark_jobs.backfill.replay import Unit
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report
-from tidemark.foundation.wording import percent_text
+from tidemark.foundation.wording import count_text, percent_text
 
 
 class PartitionPlan(Struct, frozen=True):
@@ -52,7 +52,8 @@ class Backfilled(Struct, frozen=True):
         """The result in a few lines."""
         total = self.total
         existed = f" ({total.existed:,} existed and stay as they were)" if total.existed else ""
-        settled = f"{total.dead_letters:,} dead letters, {total.skipped:,} settled before"
+        dropped = f"{total.dropped:,} dropped, " if total.dropped else ""
+        settled = f"{count_text(total.dead_letters, 'dead letter', style=',')}, {dropped}{total.skipped:,} settled before"
         spent = f"{total.request_units:,.0f} RU in {self.history[-1].at:.1f} s, {percent_text(total.throttled_share, 1)} throttled"
         lines = [f"{total.written:,} written{existed}, {settled}; {spent}"]
         if self.not_captured:
@@ -68,6 +69,7 @@ def report_of(done: Backfilled) -> Report:
             "Events selected": f"{sum(plan.events for plan in done.plan):,}",
             "Written": f"{total.written:,}",
             "Dead letters": f"{total.dead_letters:,}",
+            **({"Dropped": f"{total.dropped:,}"} if total.dropped else {}),
             "Settled before": f"{total.skipped:,}",
             "RU per record": "unknown" if total.per_record is None else f"{total.per_record:.2f}",
             "Throttled": percent_text(total.throttled_share, 1),

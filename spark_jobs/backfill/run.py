@@ -223,8 +223,7 @@ def settled_rows(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -
     for each in plans:
         settled = counts.get(each.partition, Counts())
         parts = {
-            "written": settled.written,
-            "dead letters": settled.dead_letters,
+            "settled": settled.settled - settled.skipped,
             "settled before": settled.skipped,
         }
         rows.append(RowCount(f"partition {each.partition}", each.events, parts, WRITTEN))

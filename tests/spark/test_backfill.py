@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.frame import JobSettings
+from spark_jobs.reconciliation.job import Settings as ReconciliationSettings
+from spark_jobs.reconciliation.job import run as reconcile
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.tables.merging import merge_rows
 from spark_jobs.tables.results import Results, result_table
@@ -281,3 +284,36 @@ def children(pid):
         ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True
     )
     return [int(word) for word in found.stdout.split()]
+
+
+def _array(n):
+    return json.dumps([{"id": f"a{n}", "dest": "x"}, {"id": f"b{n}", "dest": "y"}]).encode()
+
+
+def _rows(n):
+    return f"id,dest\na{n},x\nb{n},y\n".encode()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    ("decoder", "settings", "body", "documents"),
+    [
+        ("csv", {}, _rows, 2),
+        ("csv", {"CONSUMER_ID": "position"}, _rows, 2),
+        ("json", {"CONSUMER_JSON_ARRAYS": "true", "CONSUMER_META": "true"}, _array, 2),
+        ("text", {"CONSUMER_ID": "position"}, lambda n: f"hello {n}".encode(), 1),
+    ],
+)
+def test_what_a_backfill_writes_of_any_format_the_reconciliation_finds(
+    spark, world, tmp_path, decoder, settings, body, documents
+):
+    world.settings |= {"CONSUMER_DECODER": decoder, "CONSUMER_UNPACK": "none", **settings}
+    captured(tmp_path / "capture", [row(n, "0", body(n)) for n in range(30)])
+    done = backfill(read_capture(spark, str(tmp_path / "capture")), Selection(), FAST, world.settings)
+    paths = {"capture": str(tmp_path / "capture"), "output": str(tmp_path / "out")}
+    findings, _ = reconcile(
+        ReconciliationSettings(consumer=world.settings, checkpoints=False, **paths), spark
+    )
+
+    assert (world.count(), done.total.written) == (30 * documents, 30 * documents)
+    assert (findings.counts, findings.failed, findings.copies) == ({"written": 30}, False, 0)

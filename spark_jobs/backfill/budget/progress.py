@@ -19,6 +19,8 @@ class Counts(Struct, frozen=True):
     existed: int = 0
     """Of those written: the document was there already (mode create) or of a later event (version guard), and stays as it was."""
     dead_letters: int = 0
+    dropped: int = 0
+    """By the transform, on purpose."""
     attempts: int = 0
     throttled: int = 0
     request_units: float = 0.0
@@ -40,8 +42,8 @@ class Counts(Struct, frozen=True):
 
     @property
     def settled(self) -> int:
-        """Events that need nothing more."""
-        return self.skipped + self.written + self.dead_letters
+        """Events that need nothing more. Of one that becomes several documents each is counted, so these may be too many at first."""
+        return min(self.received, self.skipped + self.written + self.dead_letters + self.dropped)
 
     @property
     def steps(self) -> int:

@@ -81,7 +81,8 @@ def test_of_a_backfill_that_wrote_nothing_the_report_says_so():
 
 @pytest.mark.parametrize("second", [{}, {"1": Counts(received=30, written=20, dead_letters=9)}])
 def test_an_event_that_no_task_settled_ends_the_job(second):
-    first = Counts(received=120, skipped=1, written=116, dead_letters=3)
+    """Of the first partition's events each became two documents, but for 3 dead letters and 40 that were dropped."""
+    first = Counts(received=120, skipped=1, written=152, dead_letters=3, dropped=40)
     zero, one = settled_rows(PLAN, {"0": first, **second})
 
     check_sum(*zero)
