@@ -27,8 +27,19 @@ from sqlalchemy import text
 from consumer.decoding.avro_schemas import parse_schema
 from consumer.definition.reading import read_definition
 from consumer.mapping.documents import read_object, rejected
-from consumer.model import NOTHING_SETTLED, Event, Outcome, Record, Rejection, Stream, WriteResult
+from consumer.model import (
+    NOTHING_SETTLED,
+    Event,
+    Outcome,
+    PartitionState,
+    Record,
+    Rejection,
+    Stream,
+    WriteResult,
+)
 from consumer.options import BacklogLimits, BatchLimits, DriverSettings, ParkingRules, ParkOrder
+from consumer.receiving.receiver import HubReceiver
+from consumer.receiving.until import LATEST, EndAt, UntilReceiver
 from consumer.running.assembly import Parts
 from consumer.running.driver import Driver
 from consumer.running.writing.replaying import Replay
@@ -319,6 +330,8 @@ class Life:
         self.drawn = []  # files of before
         self.files = {}  # by partition and number: the file by which an event was settled, and when
         self.era, self.trouble = 0, True
+        self.until = None
+        """By partition the number at which the present processes stop."""
         self.bad, self.late = set(), {}
         self.durable = {}  # by partition and number: records that some process knows to be written
         self.covered = set()
@@ -590,6 +603,37 @@ class Mortal:
         return result
 
 
+class Receiver(UntilReceiver):
+    """The hub as one process receives it."""
+
+    created_at = None
+
+    def __init__(self, consumer):
+        self.consumer, self.last = consumer, consumer.life.until
+
+    async def partitions(self):
+        return PARTITIONS
+
+    async def state(self, name):
+        last = self.consumer.life.last(name)
+        return PartitionState(name, 0, last, str(last), 1.0, empty=last == NOTHING_SETTLED)
+
+
+async def deliver(receiver, name, start, _epoch, on_events, _on_expired=None):
+    """In place of HubReceiver.receive."""
+    consumer, life = receiver.consumer, receiver.consumer.life
+    at = bisect.bisect_right([event.sequence_number for event in life.events[name]], start)
+    while True:
+        await consumer._awake()
+        if life.fails(0.05):  # delivered again
+            at = max(0, at - life.rng.randint(1, 10))
+        events = life.events[name][at : at + life.rng.randint(1, 9)]
+        await on_events(events, None)
+        at += len(events)
+        if at == len(life.events[name]) or life.fails(0.1):
+            await asyncio.sleep(0.2)
+
+
 class Watched:
     """A sink of a process, and what is known of its answers."""
 
@@ -647,6 +691,7 @@ class Consumer:
             parked=parked if life.parks and not is_ordered else None,
         )
         self.owned, self.feeding, self.starts, self.begun = {}, {}, [], set()
+        self.receiver = Receiver(self)
 
     def _built(self, definition):
         if definition.name == "rows":
@@ -687,6 +732,9 @@ class Consumer:
         now = asyncio.get_running_loop().time()
         new = {(r.event.partition, r.event.sequence_number, r.index, name) for r in records} - self.begun
         self.begun |= new
+        last = self.receiver.last
+        behind = [each for each in new if last is not None and each[1] > last[each[0]]]
+        assert not behind, f"{behind} are behind {last}: {self.life.story()}"
         self.starts += [now] * len(new)
         if self.life.rate is not None:
             lately = sum(at > now - 1.0 + 1e-6 for at in self.starts[-100:])
@@ -705,19 +753,18 @@ class Consumer:
         self.feeding[name] = asyncio.create_task(self._feed(claim))
 
     async def _feed(self, claim):
-        life, name = self.life, claim.partition
-        mark = claim.checkpoint.sequence_number if claim.checkpoint else NOTHING_SETTLED
-        at = bisect.bisect_right([event.sequence_number for event in life.events[name]], mark)
-        while True:
-            await self._awake()
-            if life.fails(0.05):  # delivered again
-                at = max(0, at - life.rng.randint(1, 10))
-            events = life.events[name][at : at + life.rng.randint(1, 9)]
-            await self.driver.receive(name, claim.epoch, events)
-            at += len(events)
+        async def receive(events, _last):
+            await self.driver.receive(claim.partition, claim.epoch, events)
             check_pipeline(self.driver.pipeline)
-            if at == len(life.events[name]) or life.fails(0.1):
-                await asyncio.sleep(0.2)
+
+        mark = claim.checkpoint.sequence_number if claim.checkpoint else NOTHING_SETTLED
+        await self.receiver.receive(claim.partition, mark, claim.epoch, receive)
+
+    async def run_until(self):
+        """Waits until this process stops by itself, at a position."""
+        ending = EndAt(LATEST, self.receiver, self.checkpoints, self.driver.statistics)
+        async with asyncio.timeout(3_000.0):
+            await patiently(lambda: ending.run(asyncio.Event(), lambda end: end.wait()))
 
     async def give_up(self, name, *, in_order):
         """The claim of a partition ends: in order, or as somebody else has it already."""
@@ -826,15 +873,16 @@ class Fleet:
         self.is_clean = self.is_clean and not is_killed
 
     async def idle(self):
-        """Everything is received and settled, and nothing is parked."""
+        """Everything is received and settled, up to where the processes stop, and nothing is parked."""
         life = self.life
+        until = life.until or {name: life.last(name) for name in PARTITIONS}
         for _ in range(3_000):
             await asyncio.sleep(1.0)
             for member in self.members:
                 if member.driver.failed.done():
                     member.driver.failed.result()
             marks = {name: each.sequence_number for name, each in (await stored_checkpoints(life)).items()}
-            is_done = all(marks.get(name, NOTHING_SETTLED) == life.last(name) for name in PARTITIONS)
+            is_done = all(marks.get(name, NOTHING_SETTLED) == until[name] for name in PARTITIONS)
             if is_done and not life.parked._dead_letters:
                 return
         held = [member.driver.statistics() for member in self.members]
@@ -847,7 +895,11 @@ async def stored_checkpoints(life):
 
 
 async def live(seed):
-    with mock.patch("time.time", asyncio.get_running_loop().time):  # by which parked events are due
+    now = asyncio.get_running_loop().time
+    with (
+        mock.patch("time.time", now),  # by which parked events are due
+        mock.patch.object(HubReceiver, "receive", deliver),
+    ):
         await _live(Life(seed))
 
 
@@ -855,15 +907,22 @@ async def _live(life):
     rng, was_clean = life.rng, True
     for _ in range(rng.randint(1, 4)):
         life.send(rng.randint(0, 25))
+        life.until = {name: life.last(name) for name in PARTITIONS} if rng.random() < 0.3 else None
         fleet = Fleet(life)
         await fleet.start()
+        if life.until is not None:
+            life.send(rng.randint(0, 8))
         await fleet.live(rng.choice([0.2, 1.0, 5.0, 30.0]) * rng.random())
         is_killed = rng.random() < 0.6
+        if life.until is not None and not is_killed:
+            await asyncio.gather(*(member.run_until() for member in fleet.members))
         changes = not is_killed and not life.parks and not life.is_alone and rng.random() < 0.7
         was_clean = was_clean and fleet.is_clean and not is_killed
         if changes and not was_clean:  # a mark may be ahead of the checkpoint after a kill: docs/routes.md
             await fleet.idle()
         await fleet.end(is_killed=is_killed)
+        if life.until is not None and not is_killed:
+            await check_until(life)
         if changes:
             await life.settle()
             await note_settled(life)
@@ -871,6 +930,7 @@ async def _live(life):
             life.drawn.append(life.file)
             life.file, life.era = File(rng, life), life.era + 1
     life.send(rng.randint(0, 10))
+    life.until = None
     life.trouble = rng.random() < 0.5
     fleet = Fleet(life)
     await fleet.start()
@@ -881,6 +941,13 @@ async def _live(life):
     await judge(life)
     if not (life.is_alone or life.drawn or life.batches.coalesce):
         await replay_letters(life)
+
+
+async def check_until(life):
+    """Up to the position everything is settled, and nothing behind it."""
+    stored = await stored_checkpoints(life)
+    found = {name: stored[name].sequence_number if name in stored else NOTHING_SETTLED for name in PARTITIONS}
+    assert found == life.until, f"stopped at {found} instead of {life.until}: {life.story()}"
 
 
 async def are_ahead(life):
