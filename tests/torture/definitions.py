@@ -2,8 +2,9 @@
 
 A `Life` draws a file and its capabilities, sends events, and starts consumers on the same stores. They pass partitions on, in
 order or by a steal, are frozen, killed or stopped in order; calls and answers are lost, containers split, and in between there
-may be another file. Cosmos DB and SQL are written by the product's own sinks, to the devstack's containers and to SQLite. What
-the sinks have at the end is compared with what the model says; its reading of a file shares no code with the consumer's.
+may be another file, and some fleets stop at a position. Cosmos DB, SQL and web services are written by the product's own sinks, to the
+devstack's containers, to SQLite and to a stand-in for the connection; rows are appended to memory by what Delta and Parquet share.
+What NOT_DRAWN names is not simulated. What the sinks have at the end is compared with what the model says; its reading of a file shares no code with the consumer's.
 """
 
 import asyncio
@@ -13,9 +14,11 @@ import io
 import math
 import random
 import tempfile
+from collections import Counter
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import fastavro
@@ -74,8 +77,13 @@ SINKS = {
     "sums": 'type = "cosmos"\ndatabase = "d"\ncontainer = "sums"\noperation = "patch"\n'
     'patch = ["increment /total from /n", "append /all from /n"]',
     "rows": 'type = "parquet"\ncontainer = "lake"\nfolder = "f"\ncolumns = { id = "string" }',
+    "web": 'type = "http"\nurl = "https://web.example/"\nkey = "$.id"',
     "table": 'type = "sql"\ntable = "flights"\ncolumns = { part = "@partition", number = "@sequence_number", id = "$.id" }',
 }
+NOT_DRAWN = (
+    "the Event Hubs trigger (tests/integration/test_consumer_in_functions.py), files and logs of Delta and Parquet"
+    " (tests/faults/test_lake_faults.py), hubs and queues as sinks (tests/properties/test_forwarding.py)"
+)
 DOCUMENTS = ("fields", "places", "sums")
 PARTITIONS = ("0", "1")
 WORST = 2
@@ -130,6 +138,7 @@ ROUTES = [
     ("to = 'table'\nalso = true", _all, ("also", "table")),
     ("when = \"kind == 'b'\"\ndrop = 'b'", lambda d: d.get("kind") == "b", ("drop", "")),
     ("to = 'places'\nalso = true", _all, ("also", "places")),
+    ("to = 'web'\nalso = true", _all, ("also", "web")),
     ("when = 'n > 5'\nto = 'places'\nalso = true\nsteps = [{ drop_fields = ['/n'] }]", _above, ("bare", "places")),
     ("when = \"exists(/n)\"\nto = 'fields'", lambda d: "n" in d, ("write", "fields")),
     ("to = 'fields'\ndelete_when_empty = true", _all, ("empty", "fields")),
@@ -336,6 +345,7 @@ class Life:
         self.durable = {}  # by partition and number: records that some process knows to be written
         self.covered = set()
         self.rows, self.marks = {name: [] for name in PARTITIONS}, {}
+        self.web = {}  # by the key of a request
         self.on_the_way = set()
         self.checkpoints = MemoryCheckpointStore(clock=lambda: 0.0)
         self.letters, self.parked = MemoryDeadLetterStore(), MemoryDeadLetterStore()
@@ -415,13 +425,13 @@ class Life:
 
     def story(self):
         drawn = f"alone {self.is_alone}, zombies {self.zombies}, rate {self.rate}, {self.request_units} RU/s"
-        return f"seed {self.seed}, era {self.era}, {drawn}, {self.parking}, {self.batches}\n{self.file.text}"
+        return f"seed {self.seed}, era {self.era}, {drawn}, {self.parking}, {self.batches}; not simulated: {NOT_DRAWN}\n{self.file.text}"
 
     # -- what is expected
 
     def expected(self):
         """By sink what is in it, and the dead letters, as the model says."""
-        store = {"fields": {}, "places": {}, "sums": {}}
+        store = {"fields": {}, "places": {}, "sums": {}, "web": {}}
         rows, table = {name: [] for name in PARTITIONS}, {name: [] for name in PARTITIONS}
         letters = set()
         order = sorted(
@@ -507,6 +517,26 @@ class Connection:
         if life.fails(0.05):
             return CosmosError(life.rng.choice([429, 449, 503, 408]), "busy", retry_after=0.05)
         return None
+
+    async def aclose(self):
+        """Keeps everything."""
+
+
+class Web:
+    """A web service as one process sees it, in place of Outward. It does what it was asked for once, by the key of the request."""
+
+    def __init__(self, consumer):
+        self.consumer = consumer
+
+    async def ask(self, _method, _url, *, headers, body, **_options):
+        return await self.consumer.call(lambda: self._answer(headers["Idempotency-Key"], _decode(body)))
+
+    def _answer(self, key, document):
+        life = self.consumer.life
+        if life.fails(0.05):
+            return SimpleNamespace(status=life.rng.choice([302, 408, 429, 503]), headers={}, body=b"busy")
+        assert life.web.setdefault(key, document) == document, f"{key}: {life.story()}"
+        return SimpleNamespace(status=201, headers={}, body=b"")
 
     async def aclose(self):
         """Keeps everything."""
@@ -699,6 +729,8 @@ class Consumer:
         sink = self.parts.build_sink(definition)
         if definition.name in DOCUMENTS:
             sink._container = Connection(self, definition.name)
+        if definition.name == "web":
+            sink._outward = Web(self)
         return sink
 
     async def call(self, work):
@@ -872,12 +904,30 @@ class Fleet:
             await member.end(is_killed=is_killed)
         self.is_clean = self.is_clean and not is_killed
 
+    async def _claim_again(self):
+        """A late first write of an owner of before takes a sink's mark from the present owner, who then claims anew, as Consumer does."""
+        for name, owner in self.owners.items():
+            if owner.owned.get(name) is None or owner.driver.pipeline.epoch(name) != owner.owned[name]:
+                self.is_clean = False
+                if name in owner.owned:
+                    await owner.give_up(name, in_order=False)
+                await owner.claim(name)
+
+    async def run_until(self):
+        """Waits until each process stops by itself, at a position."""
+        ending = asyncio.gather(*(member.run_until() for member in self.members))
+        while not ending.done():
+            await self._claim_again()
+            await asyncio.wait([ending], timeout=1.0)
+        await ending
+
     async def idle(self):
         """Everything is received and settled, up to where the processes stop, and nothing is parked."""
         life = self.life
         until = life.until or {name: life.last(name) for name in PARTITIONS}
         for _ in range(3_000):
             await asyncio.sleep(1.0)
+            await self._claim_again()
             for member in self.members:
                 if member.driver.failed.done():
                     member.driver.failed.result()
@@ -915,7 +965,7 @@ async def _live(life):
         await fleet.live(rng.choice([0.2, 1.0, 5.0, 30.0]) * rng.random())
         is_killed = rng.random() < 0.6
         if life.until is not None and not is_killed:
-            await asyncio.gather(*(member.run_until() for member in fleet.members))
+            await fleet.run_until()
         changes = not is_killed and not life.parks and not life.is_alone and rng.random() < 0.7
         was_clean = was_clean and fleet.is_clean and not is_killed
         if changes and not was_clean:  # a mark may be ahead of the checkpoint after a kill: docs/routes.md
@@ -1047,6 +1097,9 @@ async def judge(life, *, is_replayed=False):
         assert all(len(found) <= len(store["sums"][key]) for key, found in sums.items()), f"sums: {story}"
     places = sorted(_bare(each) for each in documents["places"])
     assert places == sorted(map(_bare, store["places"].values())), f"places: {story}"
+    requests = Counter(map(_bare, life.web.values()))
+    wanted = Counter(map(_bare, store["web"].values()))
+    assert requests <= wanted if life.batches.coalesce else requests == wanted, f"web: {story}"
 
 
 def _bare(document):
