@@ -220,10 +220,10 @@ h1 { font-size: 1.9rem; line-height: 1.2; margin: 0; }
 h2 { font-size: 1.3rem; margin: 2.5rem 0 .75rem; }
 p { max-width: 46rem; margin: .75rem 0; }
 .subtitle { color: var(--soft); margin: .35rem 0 0; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem; margin: 1.25rem 0; }
-.facts div { background: var(--shade); border-radius: .5rem; padding: .75rem 1rem; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .75rem; margin: 1.25rem 0; }
+.facts div { background: var(--shade); border-radius: .5rem; padding: .75rem .8rem; }
 dt { color: var(--soft); font-size: .85rem; }
-dd { font-size: 1.45rem; font-weight: 650; font-variant-numeric: tabular-nums; margin: 0; overflow-wrap: anywhere; }
+dd { font-size: 1.25rem; font-weight: 650; font-variant-numeric: tabular-nums; margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .92rem; min-width: 50%; }
 caption { caption-side: top; color: var(--soft); max-width: calc(100vw - 2.5rem); padding: 0 0 .4rem; text-align: left; }

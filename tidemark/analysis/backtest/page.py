@@ -117,7 +117,7 @@ def _facts(found: Analysis) -> dict[str, str]:
         "hours of history": f"{hours:,.0f}",
         "decisions replayed": f"{found.evaluations:,}",
         "better than now": f"{sum(v == 'better' for v in verdicts):,}",
-        "not shown to be": f"{sum(v != 'better' for v in verdicts):,}",
+        "not proven better": f"{sum(v != 'better' for v in verdicts):,}",
     }
 
 
