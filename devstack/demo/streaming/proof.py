@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from msgspec import Struct
 from devstack.cosmos.store.container import Container
 from devstack.demo.streaming.world import Blobs, Position, bodies, flight_id
 from devstack.event_hubs.storage.hubs import Hub
+from tidemark.foundation.wording import count_text
 
 _SHOWN = 5
 
@@ -63,25 +65,26 @@ def judge(
         name for name in expected if name in found and found[name] != msgspec.json.decode(expected[name])
     ]
     garbled = [at for at in poison if at in letters and letters[at].get("body") != poison[at].decode()]
-    duplicates = len(documents) - len(found)
-    problems: dict[str, Sequence[object]] = {
-        "flights are not in the container": missing,
-        "records that are no flights are no dead letters": unburied,
-        "documents are not what was sent": altered,
-        "dead letters are not what was sent": garbled,
-        "documents are of no flight that was sent": [name for name in found if name not in expected],
-        "dead letters are of flights": [position for position in letters if position not in poison],
-        "documents have an id that another one has": [""] * duplicates,
-    }
+    seen = Counter(str(document["id"]) for document in documents)
+    again = [name for name, count in seen.items() for _ in range(count - 1)]
+    problems: list[tuple[str, str, Sequence[object]]] = [
+        ("flight", "not in the container", missing),
+        ("poison record", "not among the dead letters", unburied),
+        ("document", "not what was sent", altered),
+        ("dead letter", "not what was sent", garbled),
+        ("document", "of no flight that was sent", [name for name in found if name not in expected]),
+        ("dead letter", "of no poison record", [position for position in letters if position not in poison]),
+        ("document", "under an id that another one has", again),
+    ]
     return Proof(
         records=len(records),
         distinct=len(expected),
         documents=len(documents),
         letters=len(letters),
         writes=writes,
-        problems=tuple(_told(what, which) for what, which in problems.items() if which),
+        problems=tuple(_problem(*problem) for problem in problems if problem[-1]),
         lost=len(missing) + len(unburied),
-        duplicates=duplicates,
+        duplicates=len(again),
     )
 
 
@@ -116,6 +119,8 @@ def account(folder: Path) -> Account:
     return Account(written, len(ended), sum(not each for each in ended.values()))
 
 
-def _told(what: str, which: Sequence[object]) -> str:
+def _problem(noun: str, state: str, which: Sequence[object]) -> str:
+    """`1 dead letter is not what was sent: ('1', 0)`."""
     some = ", ".join(str(each) for each in which[:_SHOWN])
-    return f"{len(which)} {what}: {some}{', ...' if len(which) > _SHOWN else ''}"
+    verb = "is" if len(which) == 1 else "are"
+    return f"{count_text(len(which), noun)} {verb} {state}: {some}{', ...' if len(which) > _SHOWN else ''}"

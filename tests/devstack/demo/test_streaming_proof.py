@@ -51,7 +51,7 @@ def test_a_flight_that_is_nowhere_is_lost(world):
 
     proof = proof_of(world)
 
-    assert proof.problems == ("1 flights are not in the container: flight-1",)
+    assert proof.problems == ("1 flight is not in the container: flight-1",)
     assert proof.lost == 1
 
 
@@ -61,7 +61,7 @@ def test_a_record_that_is_no_flight_and_no_dead_letter_is_lost(world):
     proof = proof_of(world)
 
     assert proof.lost == 1
-    assert "1 records that are no flights are no dead letters: ('1', 0)" in proof.problems
+    assert "1 poison record is not among the dead letters: ('1', 0)" in proof.problems
 
 
 def test_two_documents_of_one_flight_are_a_duplicate(world):
@@ -70,31 +70,37 @@ def test_two_documents_of_one_flight_are_a_duplicate(world):
     proof = proof_of(world)
 
     assert proof.duplicates == 1
-    assert not proof.holds
+    assert proof.problems == ("1 document is under an id that another one has: flight-0",)
+
+
+def test_several_lost_flights_are_counted_in_the_plural(world):
+    del world.documents[1:]
+
+    assert proof_of(world).problems == ("2 flights are not in the container: flight-1, flight-2",)
 
 
 def test_a_document_that_is_not_what_was_sent_is_told(world):
     world.documents[2]["distance"] = 1
 
-    assert proof_of(world).problems == ("1 documents are not what was sent: flight-2",)
+    assert proof_of(world).problems == ("1 document is not what was sent: flight-2",)
 
 
 def test_a_dead_letter_that_is_not_what_was_sent_is_told(world):
     world.letters["1", 0]["body"] = "something else"
 
-    assert proof_of(world).problems == ("1 dead letters are not what was sent: ('1', 0)",)
+    assert proof_of(world).problems == ("1 dead letter is not what was sent: ('1', 0)",)
 
 
 def test_a_dead_letter_of_a_flight_is_told(world):
     world.letters["0", 1] = {"body": "{}"}
 
-    assert proof_of(world).problems == ("1 dead letters are of flights: ('0', 1)",)
+    assert proof_of(world).problems == ("1 dead letter is of no poison record: ('0', 1)",)
 
 
 def test_a_document_that_nobody_sent_is_told(world):
     world.documents.append({"id": "flight-x"})
 
-    assert proof_of(world).problems == ("1 documents are of no flight that was sent: flight-x",)
+    assert proof_of(world).problems == ("1 document is of no flight that was sent: flight-x",)
 
 
 TOLD = Account(written=4, instances=2, without_end=1)
@@ -148,7 +154,7 @@ def test_a_lost_record_fails_the_demo(world):
     del world.documents[0]
 
     assert failures_of(run(), proof_of(world), RAISED, TOLD) == (
-        "1 flights are not in the container: flight-0",
+        "1 flight is not in the container: flight-0",
     )
 
 
