@@ -183,7 +183,10 @@ def show(done: JobsDone, folder: Path, console: Console) -> None:
         console.print(f"{mark} {title}, {result.seconds:.0f} s")
         for line in result.lines:
             if line.startswith(NEXT):
-                console.print(f"  next: {PROGRAM} {escape(line.removeprefix(NEXT))}", soft_wrap=True)
+                command = line.removeprefix(NEXT)
+                # These jobs read or write a database, and the demo's ends with the demo.
+                when = "next, with a database of your own" if command.startswith("spark ") else "next"
+                console.print(f"  {when}: {PROGRAM} {escape(command)}", soft_wrap=True)
             elif not line.endswith(".html"):  # where it was written to; a copy is named below
                 console.print(f"  {escape(line)}", soft_wrap=True)
     pages = ", ".join(str(page) for page in sorted(folder.glob("*.html")))

@@ -263,12 +263,24 @@ def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, t
     assert f"without the Spark jobs: {why}" in capsys.readouterr().out.replace("\n", " ")
 
 
-def test_the_command_after_a_job_is_one_that_a_clone_has(tmp_path, capsys):
-    said = (f"{NEXT}runs demo-report/data/reconciliation  (what it read)",)
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("runs demo-report/data/reconciliation", "next: .venv/bin/tidemark runs"),
+        (
+            "spark backfill --capture data",
+            "next, with a database of your own: .venv/bin/tidemark spark backfill",
+        ),
+    ],
+)
+def test_the_command_after_a_job_works_after_the_demo_or_says_what_it_needs(
+    tmp_path, capsys, command, printed
+):
+    said = (f"{NEXT}{command}  (why)",)
 
     show(JobsDone((JobResult("reconciliation", 0, 1.0, said),)), tmp_path, Console(width=200))
 
-    assert "next: .venv/bin/tidemark runs demo-report/data/reconciliation" in capsys.readouterr().out
+    assert printed in capsys.readouterr().out
 
 
 def test_a_failed_check_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):
