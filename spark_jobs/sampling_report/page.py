@@ -18,7 +18,7 @@ from spark_jobs.sampling_report.kql import SCHEMAS, Question, queries
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Kind
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report, number
-from tidemark.foundation.wording import percent_text
+from tidemark.foundation.wording import count_text, percent_text
 
 ROWS_SHOWN = 62
 """Bins in the page's table: two months of days. All are in the table `bins`."""
@@ -95,12 +95,12 @@ def _verdicts(report: Report, findings: Findings) -> None:
     empty = [day.day for day in findings.days if day.corrected == 0]
     if empty:
         report.text(
-            f"{len(empty)} of the days have no event at all, the first is {min(empty)}: either nothing was tracked, or the"
-            " export does not hold them. They count as 0 events."
+            f"{count_text(len(empty), 'day')} without any event, from {min(empty)} on: either nothing was tracked, or the"
+            " export does not hold its events. Such a day counts as 0 events."
         )
     if missing := sum(row.without_item_count for row in findings.bins):
         report.text(
-            f"{number(missing)} rows have no itemCount. No corrected number counts them, so it is too low."
+            f"{count_text(missing, 'row', style=',')} without itemCount: no corrected number counts such a row, so it is too low."
         )
     if moved := _changed(findings):
         report.table(
