@@ -176,17 +176,18 @@ def _keyed(
     mapping = mapping_of(load_transform(config.transform)) if config.transform else None
     decoder = build_decoder(config.decoder, config.decode, DecoderContext(settings))
     preparation = Preparation(mapper.prepare, decoder=decoder, mapping=mapping)
-    for batch in batches:
-        rows = batch.to_pylist()
-        events = [_event(row) for row in rows]
-        if decoder is not None and (schemas := decoder.missing(events)):
-            with job_errors():
-                asyncio.run(_load(decoder, schemas))
-        keyed = [
-            {**row, **_key_of(preparation, event, default_ttl)}
-            for row, event in zip(rows, events, strict=True)
-        ]
-        yield pa.RecordBatch.from_pylist(keyed, schema=_ARROW)
+    with asyncio.Runner() as runner:  # one loop for the task: a credential keeps its connection
+        for batch in batches:
+            rows = batch.to_pylist()
+            events = [_event(row) for row in rows]
+            if decoder is not None and (schemas := decoder.missing(events)):
+                with job_errors():
+                    runner.run(_load(decoder, schemas))
+            keyed = [
+                {**row, **_key_of(preparation, event, default_ttl)}
+                for row, event in zip(rows, events, strict=True)
+            ]
+            yield pa.RecordBatch.from_pylist(keyed, schema=_ARROW)
 
 
 async def _load(decoder: Decoder, schemas: Collection[str]) -> None:

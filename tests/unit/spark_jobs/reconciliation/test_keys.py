@@ -1,5 +1,6 @@
 """Which document an event becomes: what of the event its mapping gets."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 
@@ -8,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from consumer.config import ConsumerConfig, read_config
+from consumer.decoding.bodies import Definition
 from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import mapping_of
@@ -139,6 +141,27 @@ def test_each_document_of_a_body_is_one_to_look_for(settings, body):
 def test_what_is_deleted_without_a_tombstone_is_refused_by_name(monkeypatch):
     with pytest.raises(InputError, match=r"event 7 of partition 0 deletes a document, .* needs COSMOS_GUARD"):
         keys_of(b"{}", monkeypatch, delete({"id": "a"}))
+
+
+def test_all_schemas_of_a_task_are_asked_for_in_one_event_loop(monkeypatch):
+    """What a credential keeps belongs to its loop."""
+    loops, ids = [], [f"{n:032x}" for n in range(2)]
+
+    async def fetch(_, schemas, into):
+        loops.append(asyncio.get_running_loop())
+        for each in schemas:
+            into(each, Definition('{"type":"record","name":"R","fields":[{"name":"id","type":"string"}]}'))
+
+    monkeypatch.setattr("consumer.decoding.registries.AzureRegistry.fetch", fetch)
+    settings = {**CONSUMER, "CONSUMER_DECODER": "avro_preamble", "CONSUMER_UNPACK": "none"}
+    settings["SchemaRegistry__fullyQualifiedNamespace"] = "ns.servicebus.windows.net"
+    bodies = [bytes(4) + each.encode() + zigzag(1) + b"a" for each in ids]
+    batches = [pa.RecordBatch.from_pylist([{**ROW, "file": "f", "body": body}]) for body in bodies]
+    keys = list(_keyed(batches, read_config(settings), ["/id"], settings, None))
+
+    assert [each["document_id"][0].as_py() for each in keys] == ["a", "a"]
+    assert len(loops) == 2
+    assert loops[0] is loops[1]
 
 
 @pytest.mark.parametrize("is_down", [False, True])
