@@ -27,7 +27,7 @@ from consumer.mapping.partition_hash import (
     Scalar,
     partition_key_text,
 )
-from consumer.model import Batch, Operation, Outcome, Record, Routes, Write, WriteResult
+from consumer.model import Batch, Dropped, Operation, Outcome, Record, Routes, Write, WriteResult
 from consumer.sinks.cosmos.answers import NO_ANSWER, Answer, result_of_request
 from consumer.sinks.cosmos.client import BulkUnavailableError, ContainerDefinition, CosmosContainer, KeyRange
 from consumer.sinks.cosmos.requests import Sent, bulk_body, parts, sdk_operation
@@ -79,6 +79,7 @@ class CosmosBulkSink:
             writing = structs.replace(mapping.writing, operation=Operation.CREATE)
             mapping = structs.replace(mapping, writing=writing)
         self._mapping = mapping
+        self._only_creates = mode == "create"
         self._bulk_wanted = bulk
         self._definition: ContainerDefinition | None = None
         self._effective_key: EffectiveKey | None = None
@@ -121,7 +122,11 @@ class CosmosBulkSink:
     def prepare(self, write: Write) -> Record:
         if self._mapper is None:
             raise RuntimeError("the sink is not open")
-        return self._mapper.prepare(write)
+        record = self._mapper.prepare(write)
+        # A transform may ask for a delete or a patch, whatever the settings say.
+        if self._only_creates and record.rejection is None and record.operation is not Operation.CREATE:
+            return structs.replace(record, dropped=Dropped("mode_create"))
+        return record
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         results = [NO_ANSWER] * len(batch.records)

@@ -10,7 +10,7 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 from hypothesis import given
 
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Batch, Event, Outcome, Routes, Write
+from consumer.model import Batch, Event, Operation, Outcome, Routes, Write
 from consumer.sinks.cosmos.answers import Answer
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import (
@@ -208,6 +208,20 @@ async def test_a_create_that_conflicts_counts_only_where_the_document_itself_is_
     assert (new.outcome, new.reason) == (WRITTEN, "")
     assert (taken.outcome, taken.status) == (REJECT, 409)
     assert taken.reason.startswith("unique_key")
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_left_alone"),
+    [("delete", True), ("replace", True), ("patch", True), ("create", False), ("upsert", False)],
+)
+async def test_mode_create_changes_nothing_that_exists_whatever_a_transform_asks_for(
+    operation, is_left_alone
+):
+    sink = sink_of(Container(), mode="create")
+    await sink.open()
+    write = Write(Event("0", 1, "", 0.0, b"{}"), {"id": "a", "x": 1}, operation=Operation(operation))
+
+    assert (sink.prepare(write).dropped is not None) is is_left_alone
 
 
 @pytest.mark.parametrize("answer", [Answer(message="no network"), Answer(status=503), Answer([])])
