@@ -225,7 +225,7 @@ def _compare(
     runs = settled_runs(checkpoints)
     status = judged(
         *(sides.events, sides.documents, sides.known, runs, sides.identity, due),
-        expires=sides.expires,
+        read_at=(settings.now or datetime.now(UTC)) if sides.expires else None,
         several=may_be_several(config),
     )
     results.write("events", with_ids(status, config))

@@ -122,12 +122,12 @@ def judged(
     identity: Identity,
     due: Due,
     *,
-    expires: bool = False,
+    read_at: datetime | None = None,
     several: bool = False,
 ) -> DataFrame:
     """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and dead letters. Where ids are
     made of positions, these are all there is to know of `documents`. `runs` are what checkpoints call settled: partition,
-    first and last sequence number of ranges that do not overlap. `expires`: documents may have a time to live; `several`: an event
+    first and last sequence number of ranges that do not overlap. `read_at`: when the documents had been read, which may have a time to live; `several`: an event
     may become several documents.
     """
     checked: dict[str, list[tuple[int, int]]] = {}
@@ -151,8 +151,10 @@ def judged(
         }
         kept = settled.withColumns({name: F.lit(None).cast(kind) for name, kind in kinds.items()})
     else:
-        kept = _with_keepers(_by_document(settled) if several else settled, documents, identity, last=expires)
-    is_over = _is_over(due.now, identity) if expires else F.lit(False)
+        kept = _with_keepers(
+            _by_document(settled) if several else settled, documents, identity, last=read_at is not None
+        )
+    is_over = _is_over(read_at + CLOCK_SKEW, identity) if read_at is not None else F.lit(False)
     frame = kept.withColumn("status", _status(identity, due, is_over)).select(*JUDGED.fieldNames())
     return _worst(frame) if several else frame
 

@@ -177,7 +177,7 @@ class World:
             same = [each for each in self.events if each[4:6] == row[4:6]]
             own.append(max(same, key=lambda each: (each[2], each[0], each[1])))
         return self.expires and any(
-            each[8] and int(each[2].timestamp()) + each[8] <= NOW.timestamp() for each in own
+            each[8] and int(each[2].timestamp()) + each[8] <= NOW.timestamp() + SKEW for each in own
         )
 
     def _is_last(self, row):
@@ -253,8 +253,8 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
     world = World(seed * 1000, identity, **options)
     events, documents, dead_letters, runs = world.frames(spark)
     known = positions(packed_positions(documents), dead_letters).persist()
-    expires = options.get("expires", False)
-    frame = judged(events, documents, known, runs, identity, world.due, expires=expires).persist()
+    read_at = NOW if options.get("expires") else None
+    frame = judged(events, documents, known, runs, identity, world.due, read_at=read_at).persist()
 
     assert frame.columns == JUDGED.fieldNames()
     assert outcome(frame) == world.expected()
