@@ -105,7 +105,8 @@ def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
 def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:
     """The settings that a task needs, and no others: connections are secrets, and the environment has more of them."""
     connections = [config.hub_connection, config.cosmos_connection, config.storage_connection]
-    connections += [name for name in (registry_of(config.decode),) if name]
+    if registry := registry_of(config.decode):
+        connections.append(registry)
     return {
         name: value
         for name, value in settings.items()

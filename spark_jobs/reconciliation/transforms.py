@@ -259,6 +259,11 @@ def gaps(missing: DataFrame, known: DataFrame, widest: int | None = None) -> Dat
     return counted.withColumn("open", F.col("settled") < F.col("missing")).select(*GAPS.fieldNames())
 
 
+def _are_there() -> Column:
+    """As many documents are of the event as it becomes."""
+    return F.col("documents") >= F.greatest("writes", F.lit(1))
+
+
 def _has_more() -> Column:
     """More documents are of the event than it becomes."""
     return F.col("documents") > F.greatest("writes", F.lit(1))
@@ -266,7 +271,7 @@ def _has_more() -> Column:
 
 def _is_both() -> Column:
     """All documents of the event are there, and a dead letter."""
-    return (F.col("documents") >= F.greatest("writes", F.lit(1))) & (F.col("dead_letters") > 0)
+    return _are_there() & (F.col("dead_letters") > 0)
 
 
 def _by_document(events: DataFrame) -> DataFrame:
@@ -325,8 +330,7 @@ def _status(identity: Identity, due: Due, is_over: Column) -> Column:
     old = F.lit(True) if due.grace is None else F.col("enqueued_at") < F.lit(due.now - due.grace)
     unchecked = ~F.col("checked") if due.by_checkpoint else ~old
     has_keeper = F.col("keeper_at").isNotNull()
-    is_there = F.col("documents") >= F.greatest("writes", F.lit(1))
-    status = F.when(is_there | _kept(identity), Status.WRITTEN.value)
+    status = F.when(_are_there() | _kept(identity), Status.WRITTEN.value)
     status = status.when(F.col("dead_letters") > 0, Status.DEAD_LETTERED.value)
     status = status.when(F.col("parked") > 0, Status.PARKED.value)
     status = status.when(has_keeper & _later(), Status.SUPERSEDED.value)
