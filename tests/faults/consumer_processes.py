@@ -3,15 +3,12 @@
 import asyncio
 import contextlib
 import itertools
-import multiprocessing
 import os
 import re
 import signal
 import sys
 import zlib
 from pathlib import Path
-from types import ModuleType
-from unittest import mock
 
 import msgspec
 
@@ -20,6 +17,7 @@ from consumer.config import read_config
 from consumer.model import Checkpoint
 from consumer.running.assembly import Parts
 from tests.support.consumer.stack import HUB
+from tests.support.forking import start_forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -202,32 +200,8 @@ class ConsumerInProcess:
         return await self.ended(within)
 
 
-FORKING = multiprocessing.get_context("forkserver")
-"""Its one process imports what a consumer imports, and forks each consumer: half of what a short life costs is imports. None of them starts a thread."""
-FORKING.set_forkserver_preload(
-    [
-        *(
-            "consumer.cli.consume",
-            "consumer.running.hubs",
-            "consumer.stores.blob.leases",
-            "azure.eventhub.aio",
-        ),
-        *("consumer.sinks.cosmos.options", "consumer.sinks.sql.options"),
-    ]
-)
-
-
-def run_consumer(environment, arguments, log):
+def run_consumer(*arguments):
     """`python -m consumer`, in a process that was forked for it."""
-    os.setsid()
-    for number, path, flags in (
-        (0, os.devnull, os.O_RDONLY),
-        (2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-    ):
-        os.dup2(os.open(path, flags, 0o644), number)
-    os.chdir(ROOT)
-    os.environ.clear()
-    os.environ.update(environment)
     sys.argv = ["consumer", *arguments]
     run()
 
@@ -241,12 +215,9 @@ async def consumer_process(settings, folder, *arguments):
     folder.mkdir(exist_ok=True)
     log = folder / f"consumer-{len(list(folder.glob('consumer-*')))}.log"
     log.touch()
-    call = {**environment, **settings}, ("--root", str(folder), *arguments), str(log)
-    process = FORKING.Process(target=run_consumer, args=call)
-    with mock.patch.dict(
-        sys.modules, {"__main__": ModuleType("__main__")}
-    ):  # pytest, which it would import anew
-        process.start()
+    process = start_forked(
+        run_consumer, "--root", str(folder), *arguments, environment={**environment, **settings}, log=log
+    )
     running = ConsumerInProcess(process, log)
     try:
         yield running

@@ -1,10 +1,7 @@
 """Index and invoke a function app with the library that runs Python functions in Azure (azure-functions-runtime).
 
-    python worker_harness.py APP_FOLDER < requests.json
-
-Standard input: a JSON list of invocations, possibly empty. Standard output: one JSON document. Run it as a process for
-each app: the library keeps what it indexed in module state. This file is the only place that knows that library's
-internals, for the one version in SUPPORTED_VERSION.
+run_worker() has a process for each app: the library keeps what it indexed in module state. This file is the only place
+that knows that library's internals, for the one version in SUPPORTED_VERSION.
 
 A request:  {"function": name, "timer": {"IsPastDue": false}}
             {"function": name, "queue": body text, "metadata": {"Id": "..", "DequeueCount": 1, ...}}
@@ -21,16 +18,18 @@ If the app cannot be indexed, "error" tells why and the lists are empty, as in A
 # ruff: noqa: PLC0415 - run_worker() is imported by tests where the library may be missing
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
-import subprocess
 import sys
 import traceback
 from importlib import metadata
+from multiprocessing import Pipe
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import SimpleNamespace
+
+from tests.support.forking import start_forked
 
 SUPPORTED_VERSION = "1.3.0"
 
@@ -177,22 +176,30 @@ async def serve(folder, requests, log):
 
 
 def run_worker(folder, requests=(), settings=None):
-    """For tests: this harness on an app folder in a process of its own, with settings added to the environment."""
-    finished = subprocess.run(
-        [sys.executable, __file__, str(folder)],
-        input=json.dumps(list(requests)),
-        env={**os.environ, **(settings or {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout)
+    """This harness on an app folder in a process of its own, with settings added to the environment."""
+    receiving, sending = Pipe(duplex=False)
+    with NamedTemporaryFile() as log, receiving:
+        process = start_forked(
+            main,
+            str(folder),
+            list(requests),
+            sending,
+            environment={**os.environ, **(settings or {})},
+            log=log.name,
+        )
+        sending.close()
+        try:
+            assert receiving.poll(60), f"no answer within 60 s: {log.read().decode()}"
+            return json.loads(receiving.recv())
+        except EOFError:
+            raise AssertionError(log.read().decode()) from None
+        finally:
+            process.kill()
+            process.join()
 
 
 def logged(answer):
-    """For tests: the log of all invocations, which succeeded."""
+    """The log of all invocations, which succeeded."""
     assert answer["error"] is None
     assert all(invocation["ok"] for invocation in answer["invocations"]), answer["invocations"]
     return [line for invocation in answer["invocations"] for line in invocation["log"]]
@@ -203,17 +210,11 @@ def foreign(lines):
     return [line for line in lines if not line["logger"].startswith(("tidemark", "scaling", "consumer"))]
 
 
-def main():
+def main(folder, requests, answers):
     from azure_functions_runtime.utils.threadpool import stop_threadpool_executor
 
     log = HostLog()  # the worker has its handler and its level before it imports the app
     logging.basicConfig(level=logging.INFO, handlers=[log, logging.StreamHandler()])
-    requests = json.load(sys.stdin)
-    with contextlib.redirect_stdout(sys.stderr):  # what the app prints must not mix with the answer
-        answer = asyncio.run(serve(str(Path(sys.argv[1]).resolve()), requests, log))
-        stop_threadpool_executor()
-    json.dump(answer, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    answer = asyncio.run(serve(str(Path(folder).resolve()), requests, log))
+    stop_threadpool_executor()
+    answers.send(json.dumps(answer))
