@@ -10,10 +10,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from consumer.core.statistics import PipelineStatistics
+from msgspec import structs
+
+from consumer.core.statistics import PartitionStatistics, PipelineStatistics
 from consumer.leasing.balance import partition_order
 from consumer.leasing.start_position import Expired, Start, is_of_hub
-from consumer.model import NOTHING_SETTLED, Checkpoint, Event
+from consumer.model import NOTHING_SETTLED, Checkpoint, Event, Replacement
 from consumer.ports import CheckpointStore
 from consumer.receiving.receiver import HubReceiver, OnEvents, OnExpired
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
@@ -36,6 +38,11 @@ class UntilReceiver(HubReceiver):
     last: Mapping[str, int] | None = None
     """None: everything is handed over."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.passed = set[str]()
+        """Partitions of which an event behind `last` has come: what is before it was handed over, whatever its numbers are."""
+
     async def receive(
         self,
         partition: str,
@@ -54,13 +61,17 @@ class UntilReceiver(HubReceiver):
             if wanted or not events:
                 await on_events(wanted, last_enqueued)
             if len(wanted) < len(events):
+                self.passed.add(partition)
                 await asyncio.Event().wait()  # until it is cancelled; no more is asked for meanwhile
 
         def reported(lost: Expired) -> None:
             if on_expired is not None and lost.first <= last:
                 on_expired(lost)
 
-        await super().receive(partition, start, epoch, until_last, reported)
+        try:
+            await super().receive(partition, start, epoch, until_last, reported)
+        finally:
+            self.passed.discard(partition)
 
 
 def epoch_seconds(text: str) -> float:
@@ -153,6 +164,8 @@ class EndAt:
             own = mine.get(name)
             if last == NOTHING_SETTLED or (own is not None and own.low_water >= last):
                 continue
+            if own is not None and await self._has_skipped(own, stored.get(name), last):
+                continue
             if await self._is_settled(name, stored.get(name), last):
                 continue
             if own is not None and own.unsettled:
@@ -161,6 +174,21 @@ class EndAt:
             if not state.empty and state.begin_sequence_number <= last:
                 return False  # otherwise retention has removed what was left
         return True
+
+    async def _has_skipped(self, own: PartitionStatistics, found: Checkpoint | str | None, last: int) -> bool:
+        """Whether the hub lacks the last number, and some before it: it was compacted, or they were never given. The position is
+        stored then, by which other instances see it, and the next start.
+        """
+        is_over = own.partition in self._receiver.passed and not own.unsettled
+        # Otherwise the last checkpoint of this claim is not saved yet, or another one is there.
+        if not is_over or not isinstance(found, Checkpoint) or found.sequence_number != own.low_water:
+            return False
+        by = structs.replace(found, sequence_number=last, offset="", beyond=())
+        deadline = asyncio.get_running_loop().time() + _STORE_WITHIN
+        claiming = self._checkpoints.claim(
+            own.partition, found.owner, deadline=deadline, replacement=Replacement(found, by)
+        )
+        return (await claiming).replaced
 
     async def _is_settled(self, name: str, found: Checkpoint | str | None, last: int) -> bool:
         """By the stored position, if it is one of this hub: its numbers say nothing of a hub of the same name before."""

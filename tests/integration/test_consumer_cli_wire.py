@@ -140,6 +140,24 @@ async def test_several_instances_stop_once_every_partition_is_settled(azurite, t
         assert await until(world, "latest") == 0
 
 
+async def test_a_job_ends_where_the_hub_lacks_the_number_it_stops_at(azurite, tmp_path):
+    """As after a compaction or a failover: the time's last number, 14, is none that was given, as is 12."""
+    async with consumer_world(azurite, tmp_path, partitions=4) as world:
+        world.produce(40, partitions=4)
+        await asyncio.sleep(0.2)
+        moment = datetime.now(UTC).isoformat()
+        await asyncio.sleep(0.2)
+        for partition in "0123":
+            world.event_hubs.skip_sequence_numbers(HUB, partition, 5)
+        world.produce(40, first=40, partitions=4)
+
+        numbers = "0=12,1=12,2=12,3=12"
+        await asyncio.gather(*(until(world, numbers) for _ in range(2)))
+        assert len(world.ids()) == 40
+        assert [await until(world, numbers), await until(world, moment)] == [0, 0]
+        assert await until(world, "latest") == 40
+
+
 async def test_letters_are_written_once_the_cause_is_repaired(world, tidemark):
     late = {key: value for key, value in flight(7).items() if key != "id"}
     world.produce(2, partitions=1)
