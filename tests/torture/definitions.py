@@ -639,7 +639,7 @@ class Receiver(UntilReceiver):
     created_at = None
 
     def __init__(self, consumer):
-        self.consumer, self.last = consumer, consumer.life.until
+        self.consumer, self.last, self.passed = consumer, consumer.life.until, set()
 
     async def partitions(self):
         return PARTITIONS
