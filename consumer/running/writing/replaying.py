@@ -48,10 +48,12 @@ class Replay:
         self.preparation = preparation or Preparation(sink.prepare)
         self._whole = whole
         self._silence, self._ask_at = "", -inf
+        self._open: set[str] = set()  # keys of records that `write` left to be tried again
         self._batch_ids = count(1)
 
     async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[Replayed]:
-        """One result per dead letter, in their order. Those that still need a retry at `deadline` are RETRY.
+        """One result per dead letter, in their order. Those that still need a retry at `deadline` are RETRY, and so are those of
+        their keys in later calls: written now, they would be overwritten once the earlier ones are.
 
         An event with several records is written when all of them are that its dead letter names; see `records_left`.
         """
@@ -79,12 +81,23 @@ class Replay:
         return [self._silence if decoder.missing([event]) else "" for event in events]
 
     async def _write_ready(self, dead_letters: Sequence[DeadLetter], deadline: float) -> list[Replayed]:
-        units = [self._units(self.records_of(letter)) for letter in dead_letters]
+        found = [self.records_of(letter) for letter in dead_letters]
+        units = [[] if self._is_behind(own) else self._units(own) for own in found]
         answers = iter(await self._write_units([unit for own in units for unit in own], deadline))
-        return [
-            _of_event(letter, [pair for unit in own for pair in zip(unit, next(answers), strict=True)])
-            for letter, own in zip(dead_letters, units, strict=True)
-        ]
+        results = []
+        for letter, records, own in zip(dead_letters, found, units, strict=True):
+            pairs = [pair for unit in own for pair in zip(unit, next(answers), strict=True)]
+            results.append(_of_event(letter, pairs or [(record, _BEHIND) for record in records]))
+            self._open |= {record.key for record, answer in pairs if answer.outcome is Outcome.RETRY}
+        return results
+
+    def _is_behind(self, records: Sequence[Record]) -> bool:
+        """Whether an event waits for one of a call before, and so do later ones for it."""
+        keys = {record.key for record in records}
+        if self._open.isdisjoint(keys):
+            return False
+        self._open |= keys
+        return True
 
     def records_of(self, letter: DeadLetter) -> list[Record]:
         """The records of a dead letter's event that are to be written, as the present settings make them."""
@@ -184,14 +197,15 @@ class Replay:
                 Batch(next(self._batch_ids), lane, tuple(records)), deadline=deadline
             )
         except Exception as error:  # a sink's exception is RETRY for the whole batch
-            return [WriteResult(Outcome.RETRY, reason=str(error))] * len(records)
+            return [WriteResult(Outcome.RETRY, reason=str(error) or repr(error))] * len(records)
 
     async def _replay(self, records: list[Record], deadline: float) -> Sequence[WriteResult]:
         answer: Sequence[WriteResult] | WriteResult
         try:
             answer = await cast("OrderedSink", self.sink).replay(records, deadline=deadline)
-        except UnavailableError as error:
-            answer = WriteResult(Outcome.RETRY, reason=str(error), retry_after=error.retry_after)
+        except Exception as error:  # as in `_write`
+            wait = getattr(error, "retry_after", None)
+            answer = WriteResult(Outcome.RETRY, reason=str(error) or repr(error), retry_after=wait)
         # A sink of one's own may give one result for all of them, as was asked for until 0.2.0.
         return [answer] * len(records) if isinstance(answer, WriteResult) else answer
 
@@ -216,6 +230,7 @@ def _joined(
     return results
 
 
+_BEHIND = WriteResult(Outcome.RETRY, reason="an earlier event of its key was not written")
 _UNTRIED = WriteResult(Outcome.RETRY, reason="no time was left to try it")
 
 

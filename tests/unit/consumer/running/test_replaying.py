@@ -94,6 +94,29 @@ async def test_what_must_be_retried_is_and_the_next_of_its_key_waits(first):
     assert sink.asked_for_routes == (2 if first.rerouted else 0)
 
 
+async def test_what_is_left_to_be_tried_again_holds_later_events_of_its_key_in_the_next_call():
+    """Written before it, they would be overwritten by it."""
+    sink = Scripted({"a": [THROTTLED] * 300})
+    replay = Replay(sink, Routes(("", "n"), ("left", "right")))
+    letters = [
+        DeadLetter("h", "g", Event("0", n, "", 0.0, key.encode()), Rejection("r", ""), 1, 0.0)
+        for n, key in enumerate(["a", "b", "a", "b", "z"])
+    ]
+
+    async def write(some):
+        return await replay.write(some, deadline=asyncio.get_running_loop().time() + 0.2)
+
+    first, then = await write(letters[:2]), await write(letters[2:])
+
+    assert [each.outcome for each in first] == ["retry", "written"]
+    assert [(each.outcome, each.reason) for each in then] == [
+        ("retry", "an earlier event of its key was not written"),
+        ("written", ""),
+        ("written", ""),
+    ]
+    assert {2} not in [set(numbers) for _, numbers in sink.batches]
+
+
 async def test_an_event_waits_for_one_before_it_that_has_any_of_its_keys():
     class Together(Scripted):
         async def replay(self, records, *, deadline):
