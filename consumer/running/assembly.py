@@ -16,6 +16,7 @@ from consumer.core.statistics import PipelineStatistics
 from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.bodies import BodyReader
 from consumer.definition.model import HubDefinition, SinkDefinition
+from consumer.mapping.documents import DocumentMapper
 from consumer.mapping.operations import write_options
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import load_transform, mapping_of
@@ -110,7 +111,7 @@ class Parts:
         """None: the sink reads bodies as JSON itself. Raises SettingsError for options that cannot work."""
         return build_decoder(self.config.decoder, self.config.decode, DecoderContext(self.settings))
 
-    def preparation(self, sink: Sink) -> Preparation:
+    def preparation(self, sink: Sink | DocumentMapper) -> Preparation:
         """What becomes of events before this sink. Raises SettingsError for a transform that cannot be imported."""
         name, mapper, decoder = self.config.transform, self._hub.mapper, self.decoder()
         transform = mapping_of(load_transform(name)) if name else None

@@ -11,6 +11,7 @@ import typer
 from pyspark.sql import SparkSession
 from typer import Option
 
+from consumer.definition.model import HubDefinition
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs import cli
 from spark_jobs.backfill.report import Backfilled, report_of
@@ -18,6 +19,7 @@ from spark_jobs.backfill.run import BackfillSettings, backfill, settled_rows
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
+from spark_jobs.platform.consumer_hub import HubName, SinkName
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.tables.results import Results
@@ -45,12 +47,22 @@ class Settings(JobSettings):
     selection: Selection
     budget: BackfillSettings
     environment: Mapping[str, str] = field(repr=False)
+    hub: str | None = None
+    """Of CONSUMER_FILE; None: its only one, or that of the settings."""
+    sink: str | None = None
+    """Of the hub; None: its only one to Cosmos DB."""
+
+    def target(self) -> HubDefinition:
+        """Raises InputError."""
+        return read_target(self.environment, self.budget.mode, hub=self.hub, sink=self.sink)
 
 
 @with_groups
 def command(
     *,
     capture: Annotated[str, Option(help="Folder of the capture files (Avro).")],
+    hub: HubName = None,
+    sink: SinkName = None,
     ru_per_second: Annotated[
         float | None, Option(help="Request units per second, of all tasks together.")
     ] = None,
@@ -86,22 +98,30 @@ def command(
     selection = Selection(given["since"], given["until"], names, only_missing, lag)
     budget.shares()
     environment = given.pop("app_settings")
-    read_target(environment, budget.mode)
-    settings = Settings(capture=capture, selection=selection, budget=budget, environment=environment, **given)
+    settings = Settings(
+        capture=capture,
+        selection=selection,
+        budget=budget,
+        environment=environment,
+        hub=hub,
+        sink=sink,
+        **given,
+    )
+    settings.target()
     for line in run(job.session(NAME), settings):
         typer.echo(line)
 
 
 def run(spark: SparkSession, settings: Settings) -> Sequence[str]:
     """Backfills, and reports; returns the lines to print. Raises JobError; CheckFailedError as `save`."""
-    selection, environment = settings.selection, settings.environment
+    selection, target = settings.selection, settings.target()
     # A folder at fault is refused before anything is written.
     Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    hub = read_target(environment).hub
-    wanted = FileFilter(selection.since, selection.until, hub, selection.partitions, selection.capture_lag)
+    name = target.config.hub
+    wanted = FileFilter(selection.since, selection.until, name, selection.partitions, selection.capture_lag)
     read = partial(read_capture, spark, settings.capture, quarantine=settings.quarantine, wanted=wanted)
     positions, events = read(columns=(*POSITION, "enqueued_at")), read()
-    done = backfill(events, selection, settings.budget, environment, positions=positions)
+    done = backfill(events, selection, settings.budget, target, positions=positions)
     if done is None:
         return (f"{selection.only_missing} lists no missing events of this hub: nothing to do",)
     asked = {"only-missing": selection.only_missing, "mode": settings.budget.mode}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from consumer.config import ConsumerConfig, read_config
+from consumer.definition.model import HubDefinition
 from consumer.model import Event
 from consumer.options import DriverSettings
 from consumer.ports import CheckpointStore
@@ -23,11 +23,13 @@ from consumer.running.assembly import Parts
 from consumer.running.driver import Driver
 from consumer.running.waiting import when_available
 from consumer.sinks.cosmos.bulk import WriteMode
+from consumer.sinks.routed import RoutedSink
 from consumer.telemetry.records import shared
 from consumer.versions import SUPERSEDED
 from spark_jobs.backfill.budget import coordinator
 from spark_jobs.backfill.budget.progress import NUMBERS, Counts
 from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, open_checkpoints, open_sink
+from spark_jobs.platform.consumer_hub import has_other_sinks
 from tidemark.foundation.errors import TidemarkError
 
 FIRST_ANSWER_WITHIN = 30.0
@@ -45,7 +47,8 @@ Unit = Literal["records", "request_units"]
 class Replaying(Struct, frozen=True):
     """What every task of a job knows. `checkpoint_groups` has the name of each partition's checkpoints."""
 
-    settings: Mapping[str, str]
+    hub: HubDefinition
+    """With the settings of a task only."""
     mode: WriteMode
     unit: Unit
     checkpoint_groups: Mapping[str, str]
@@ -61,10 +64,9 @@ async def replay(
     a later attempt works on the partition, UnreachableError when the driver is gone. What was settled until then is
     saved but for the last moment's, and the next attempt skips it.
     """
-    config = read_config(replaying.settings)
     async with (
         aclosing(coordinator.CoordinatorClient(replaying.address)) as client,
-        aclosing(_Writing(config, replaying, partition)) as writing,
+        aclosing(_Writing(replaying, partition)) as writing,
     ):
         asking = _ShareRequests(client, partition, attempt, writing)
         try:
@@ -92,21 +94,25 @@ async def _all_or_first_error(work: Coroutine[Any, Any, None], *beside: Coroutin
 class _Writing:
     """A driver with its adapters, for one partition."""
 
-    def __init__(self, config: ConsumerConfig, replaying: Replaying, partition: str) -> None:
+    def __init__(self, replaying: Replaying, partition: str) -> None:
+        hub, config = replaying.hub, replaying.hub.config
         self._partition = partition
         self._unit = replaying.unit
-        self._sink: BackfillSink = open_sink(config, replaying.settings, replaying.mode)
-        parts = Parts(config, replaying.settings)
-        self._dead_letters = CountedDeadLetters(parts.dead_letters())
+        self._sink: BackfillSink = open_sink(hub, replaying.mode)
+        # Of several sinks of the hub the others' writes never come here, and this one's are named as in the consumer.
+        is_one = has_other_sinks(hub)
+        sink = RoutedSink({hub.sinks[0].name: self._sink}) if is_one else self._sink
+        parts = Parts(config, hub.settings, hub)
+        self._dead_letters = CountedDeadLetters(parts.dead_letters(), whole=is_one)
         self._checkpoints: CheckpointStore = open_checkpoints(
-            config, replaying.settings, replaying.checkpoint_groups[partition]
+            config, hub.settings, replaying.checkpoint_groups[partition]
         )
         self._driver = Driver(
             shared(DriverSettings, config, rate=None, request_units=None),  # the share is the limit
-            self._sink,
+            sink,
             self._checkpoints,
             self._dead_letters,
-            preparation=parts.preparation(self._sink),
+            preparation=parts.preparation(sink),
         )
         self._share = NONE
 

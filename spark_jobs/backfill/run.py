@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
+from consumer.definition.model import HubDefinition
 from consumer.model import Checkpoint
 from consumer.options import WritingTexts
 from consumer.sinks.cosmos.bulk import WriteMode
@@ -24,7 +25,7 @@ from spark_jobs.backfill.budget.progress import NUMBERS, Counts
 from spark_jobs.backfill.budget.shares import Shares
 from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.report import Backfilled, PartitionPlan
-from spark_jobs.backfill.target import container_id, open_checkpoints, read_target
+from spark_jobs.backfill.target import container_id, open_checkpoints
 from spark_jobs.backfill.task import RESULT, replay_partition
 from spark_jobs.backfill.transforms import (
     POSITION,
@@ -38,10 +39,10 @@ from spark_jobs.backfill.transforms import (
 )
 from spark_jobs.backfill.view import showing
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
+from spark_jobs.platform.consumer_hub import cosmos_options, for_executors
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
-from spark_jobs.platform.source_options import for_executors
 from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs
 from spark_jobs.tables.merging import read_parquet_or_delta
 from spark_jobs.tables.places import has
@@ -85,44 +86,44 @@ def backfill(
     captured: DataFrame,
     selection: Selection,
     settings: BackfillSettings,
-    environment: Mapping[str, str],
+    hub: HubDefinition,
     *,
     positions: DataFrame | None = None,
 ) -> Backfilled | None:
     """Replays what is selected of EVENTS and returns when all of it is settled; None when nothing is missing.
 
-    `environment` holds the consumer's app settings. `positions` are the same events without their bodies (hub,
+    `hub` is as `read_target` gives it. `positions` are the same events without their bodies (hub,
     partition, sequence_number, enqueued_at), where reading those is cheaper. Raises InputError for what cannot be
     replayed, and JobError when a task failed for good: what was settled until then is saved, and the same call goes on
     from there.
     """
-    shares, config = settings.shares(), read_target(environment, settings.mode)
+    shares, config = settings.shares(), hub.config
     wanted = shares.budget
     spark = captured.sparkSession
     _check_session(spark)
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
     if missing is not None and missing.isEmpty():
         return None
-    container = asyncio.run(container_id(config, environment))
-    newer = newer_hubs(load_checkpoints(config, environment))
+    container = asyncio.run(container_id(hub))
+    newer = newer_hubs(load_checkpoints(config, hub.settings))
     places = captured if positions is None else positions
     planned, absent = _plan(places, selection, config.hub, missing, newer)
     checkpoint_groups = {
-        row["partition"]: _checkpoint_group(container, config, settings, f"{row['events']}/{row['digest']}")
+        row["partition"]: _checkpoint_group(container, hub, settings, f"{row['events']}/{row['digest']}")
         for row in planned
     }
     if settings.again:
-        asyncio.run(_forget(config, environment, checkpoint_groups))
+        asyncio.run(_forget(config, hub.settings, checkpoint_groups))
     plans = [
         PartitionPlan(**{name: row[name] for name in PartitionPlan.__struct_fields__}) for row in planned
     ]
     host, bind = _addresses(spark)
     with (
         Coordinator(shares, host=host, bind=bind, port=settings.coordinator_port) as coordinator,
-        _sharing(shares, settings.unit, config, environment, coordinator.lock),
+        _sharing(shares, settings.unit, config, hub.settings, coordinator.lock),
     ):
         replaying = Replaying(
-            for_executors(environment, config),
+            structs.replace(hub, settings=for_executors(hub)),
             settings.mode,
             settings.unit,
             checkpoint_groups,
@@ -131,7 +132,8 @@ def backfill(
         chosen = _choose(captured, selection, config.hub, missing, newer)
         counts = _replay(chosen, plans, replaying, coordinator)
         history = tuple(coordinator.progress.history)
-    target = f"{config.cosmos_database}/{config.cosmos_container}"
+    options = cosmos_options(hub)
+    target = f"{options.database}/{options.container}"
     return Backfilled(
         config.hub, target, settings.mode, settings.unit, wanted, plans, counts, history, absent
     )
@@ -275,11 +277,14 @@ def _nothing(captured: DataFrame, hub: str) -> InputError:
     )
 
 
-def _checkpoint_group(container: str, config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
+def _checkpoint_group(container: str, hub: HubDefinition, settings: BackfillSettings, events: str) -> str:
     """The name of a partition's checkpoints: another one for other events, another container, or other documents."""
+    options, config = cosmos_options(hub), hub.config
+    texts = {name: getattr(options, name) for name in WritingTexts.__struct_fields__}
     # Options of writing are distinguished where there are any, so that a run of an older version is gone on with.
-    writing = () if config.writing == WritingTexts() else (structs.asdict(config.writing),)
-    work = (container, settings.mode, config.id_from, config.transform, config.meta, events, *writing)
+    writing = () if texts == structs.asdict(WritingTexts()) else (texts,)
+    file = (config.policy.routes, hub.sinks[0].name) if hub.mapper is not None else ()
+    work = (container, settings.mode, options.id, config.transform, options.meta, events, *writing, *file)
     return hashlib.sha256(repr(work).encode()).hexdigest()[:16]
 
 

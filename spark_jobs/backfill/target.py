@@ -8,45 +8,55 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from consumer.config import ConsumerConfig
+from consumer.definition.model import HubDefinition
 from consumer.model import Batch, DeadLetter, Outcome, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterBox
-from consumer.running.assembly import Parts, sink_table
+from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
-from consumer.sinks.cosmos.options import CosmosOptions, mapping_options, request_headers
+from consumer.sinks.cosmos.options import mapping_options, request_headers
 from consumer.sinks.cosmos.steps import EXISTS
 from consumer.sinks.types import SinkContext
 from consumer.versions import SUPERSEDED
-from spark_jobs.platform.source_options import consumer_on_cosmos
+from spark_jobs.platform.consumer_hub import cosmos_options, hub_on_cosmos
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.azure.cosmos import cosmos_endpoint
 
 
-def read_target(settings: Mapping[str, str], mode: WriteMode = "upsert") -> ConsumerConfig:
-    """The consumer that the settings describe. Raises InputError when a backfill cannot write for it."""
-    config = consumer_on_cosmos(settings, "a backfill writes to")
+def read_target(
+    settings: Mapping[str, str],
+    mode: WriteMode = "upsert",
+    *,
+    hub: str | None = None,
+    sink: str | None = None,
+) -> HubDefinition:
+    """The hub, with its one sink. Raises InputError when a backfill cannot write for it."""
+    found = hub_on_cosmos(settings, "a backfill writes to", hub=hub, sink=sink)
     with job_errors():
-        Parts(config, settings)
-        open_sink(config, settings, mode)  # nothing is connected yet
-    if config.dry_run:
+        open_sink(found, mode)  # nothing is connected yet
+    if mode == "upsert" and not cosmos_options(found).patch_mark:
+        raise InputError(
+            "COSMOS_PATCH_MARK (patch_mark of a file's sink) is false: a backfill would apply patches again that documents have already;"
+            " accepted: true"
+        )
+    if found.config.dry_run:
         raise InputError("COSMOS_WRITE is false: nothing would be written; a backfill needs it unset or true")
-    return config
+    return found
 
 
-async def container_id(config: ConsumerConfig, settings: Mapping[str, str]) -> str:
+async def container_id(hub: HubDefinition) -> str:
     """Of the container that is written to: another one for another account, or after it was created anew.
 
     Raises InputError where there is no such container, JobError when the account does not answer.
     """
-    container = CosmosContainer(
-        settings, config.cosmos_connection, config.cosmos_database, config.cosmos_container
-    )
+    target = cosmos_options(hub)
+    container = CosmosContainer(hub.settings, target.connection, target.database, target.container)
     try:
         with job_errors():
             definition = await container.open()
     finally:
         await container.aclose()
-    return f"{cosmos_endpoint(settings, config.cosmos_connection).url} {definition.rid}"
+    return f"{cosmos_endpoint(hub.settings, target.connection).url} {definition.rid}"
 
 
 class BackfillSink(CosmosBulkSink):
@@ -65,15 +75,20 @@ class BackfillSink(CosmosBulkSink):
 class CountedDeadLetters(DeadLetterBox):
     """The consumer's own dead letters, so that an event that both reject is one dead letter; counts those stored, by reason."""
 
-    def __init__(self, dead_letters: DeadLetterBox) -> None:
-        """Takes it over and closes it."""
+    def __init__(self, dead_letters: DeadLetterBox, *, whole: bool = False) -> None:
+        """Takes it over and closes it. `whole`: a letter is about its whole event, for what it replaces may name records of sinks
+        that are not written here.
+        """
         self._dead_letters = dead_letters
+        self._whole = whole
         self.reasons: Counter[str] = Counter()
 
     async def open(self) -> None:
         await self._dead_letters.open()
 
     async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
+        if self._whole:
+            letters = [structs.replace(letter, records=(), of=1) for letter in letters]
         await self._dead_letters.put(letters, deadline=deadline)
         self.reasons.update(dead_letter.rejection.reason for dead_letter in letters)
 
@@ -81,12 +96,12 @@ class CountedDeadLetters(DeadLetterBox):
         await self._dead_letters.aclose()
 
 
-def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMode) -> BackfillSink:
+def open_sink(hub: HubDefinition, mode: WriteMode) -> BackfillSink:
     """As the consumer's own, version guard included, in the mode asked for."""
-    options = CosmosOptions(**sink_table(config))
-    context = SinkContext(settings, config.hub, Parts(config, settings).stream, config.sink)
+    options, config = cosmos_options(hub), hub.config
+    context = SinkContext(hub.settings, config.hub, Parts(config, hub.settings, hub).stream, config.sink)
     return BackfillSink(
-        settings,
+        hub.settings,
         database=options.database,
         container=options.container,
         mapping=mapping_options(options, context),

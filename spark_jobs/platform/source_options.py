@@ -8,10 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from consumer.config import FILE, ConsumerConfig, SinkKind, read_config
-from consumer.decoding.table import DecoderContext, build_decoder
-from consumer.formats import DecoderName, Unpack, registry_of
-from tidemark.analysis.errors import InputError, job_errors
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.secrets.known import hide_settings
 
 # Plans, the event log and the history server show options. Spark redacts those whose names have "secret" in them
@@ -27,7 +24,6 @@ _SHOWN = {name.removeprefix("secret").lower(): name for name in (SETTINGS, CONNE
 FOR_EVER = "36500d"
 """`maxFileAge` of streams: by default Spark passes over files that are a week older than the newest one, in silence."""
 
-_PREFIXES = ("EVENTHUB_", "COSMOS_", "CONSUMER_", "ALLOW_", "BLOB_", "TIDEMARK_")
 _SHARED = ("TIDEMARK_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -70,50 +66,3 @@ def environment(options: Mapping[str, str]) -> dict[str, str]:
     settings = {**os.environ, **json.loads(options.get(SETTINGS) or "{}")}
     hide_settings(settings)
     return settings
-
-
-_BY_BODY = {
-    *(DecoderName.JSON, DecoderName.PROTOBUF, DecoderName.TEXT, DecoderName.RAW),
-    *(DecoderName.AVRO_SINGLE_OBJECT, DecoderName.AVRO_PREAMBLE, DecoderName.CONFLUENT),
-    *(DecoderName.CSV, DecoderName.AVRO_FILE),
-}
-"""Formats whose body alone says how it is read: captured files lack content type and encoding."""
-
-
-def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
-    """The consumer that the settings describe. `job` is "a backfill writes to". Raises InputError for one with another sink."""
-    if settings.get(FILE, "").strip():
-        raise InputError(
-            f"{FILE} is set; the Spark jobs read app settings only, and would write and judge events without the file's steps,"
-            " routes and sinks: leave it unset for them, where the settings alone describe the same documents"
-        )
-    with job_errors():
-        config = read_config(settings)
-    if config.sink is not SinkKind.COSMOS:
-        raise InputError(f"CONSUMER_SINK is {config.sink}; {job} Cosmos DB: cosmos")
-    if config.decoder not in _BY_BODY or config.decode.unpack is Unpack.AUTO:
-        raise InputError(
-            f"CONSUMER_DECODER is {config.decoder} and CONSUMER_UNPACK {config.decode.unpack}; the Spark jobs read"
-            f" {', '.join(sorted(_BY_BODY))}, with CONSUMER_UNPACK none, gzip or zstd: captured files have neither content type nor"
-            " content encoding. Give the job the settings with which the bodies of this hub are read alike, or leave this hub out"
-        )
-    with job_errors():
-        build_decoder(config.decoder, config.decode, DecoderContext(settings))  # files and packages are there
-    return config
-
-
-def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:
-    """The settings that a task needs, and no others: connections are secrets, and the environment has more of them."""
-    connections = [config.hub_connection, config.cosmos_connection, config.storage_connection]
-    if registry := registry_of(config.decode):
-        connections.append(registry)
-    return {
-        name: value
-        for name, value in settings.items()
-        if name.upper().startswith(_PREFIXES)
-        or any(
-            name.lower() == connection.lower()
-            or name.lower().startswith((f"{connection}__".lower(), f"{connection}:".lower()))
-            for connection in connections
-        )
-    }

@@ -17,16 +17,17 @@ from contextlib import contextmanager
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from consumer.config import ConsumerConfig
+from consumer.definition.model import HubDefinition
 from consumer.model import NOTHING_SETTLED, Checkpoint
 from consumer.running.assembly import Parts
+from spark_jobs.platform.consumer_hub import cosmos_options, for_executors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import RowAccount, between, collected
-from spark_jobs.platform.source_options import SETTINGS, for_executors
+from spark_jobs.platform.source_options import SETTINGS
 from spark_jobs.reconciliation.buckets import CHUNKS
 from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, PositionIds, document_keys, identity_of
 from spark_jobs.reconciliation.schemas import DEAD_LETTERS, Identity
@@ -69,9 +70,9 @@ class Sides(Struct, frozen=True):
     """Whether documents may have a time to live."""
 
 
-def read_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> dict[str, Checkpoint]:
+def read_checkpoints(hub: HubDefinition) -> dict[str, Checkpoint]:
     """Raises JobError for a store that does not answer, and for a checkpoint that cannot be read."""
-    stored = load_checkpoints(config, settings)
+    stored = load_checkpoints(hub.config, hub.settings)
     unread = [f"partition {partition}: {why}" for partition, why in stored.items() if isinstance(why, str)]
     if unread:
         raise JobError(f"checkpoints that cannot be read: {'; '.join(unread)}")
@@ -92,8 +93,7 @@ def settled_runs(checkpoints: Mapping[str, Checkpoint]) -> list[tuple[str, int, 
 def extract(
     spark: SparkSession,
     read: Callable[..., DataFrame],
-    config: ConsumerConfig,
-    settings: Mapping[str, str],
+    hub: HubDefinition,
     results: Results,
     *,
     checkpoints: bool,
@@ -104,16 +104,17 @@ def extract(
     """Reads all sides, within `work_files`; dead letters and documents become tables of the `results`. `read` gives the hub's events,
     or what tasks make of them, in a container of this defaultTtl; those from `since` on and before `until` are looked at.
     """
-    stored = read_checkpoints(config, settings) if checkpoints else None
+    stored = read_checkpoints(hub) if checkpoints else None
     newer = newer_hubs(stored or {})
     placed = (
         None if stored is None else {place_in(name, newer): checkpoint for name, checkpoint in stored.items()}
     )
-    needed = for_executors(settings, config)
-    source = _cosmos_options(config, needed, request_units)
+    needed = for_executors(hub)
+    source = _cosmos_source(hub, needed, request_units)
     paths, default_ttl = keys_and_ttl(source)
     with watch(spark, "reading the hub's events"):
-        keys = EventKeys(config, paths, since, until, packing(), newer, needed, default_ttl)
+        in_tasks = structs.replace(hub, settings=needed)
+        keys = EventKeys(in_tasks, paths, since, until, packing(), newer, default_ttl)
         account = RowAccount("the hub's events")
         chunks = account.without(
             read(TaskTransform(keys, row_schema(CHUNKS)), default_ttl), {}, rows=F.col("events")
@@ -123,38 +124,39 @@ def extract(
         account.check(**{name: sum(row[name] for row in ends) for name in ("events", "copies")})
         begin = _begin(ends)
         if not ends:
-            _check_hub(between(read(None), "enqueued_at", since, until), config.hub)
+            _check_hub(between(read(None), "enqueued_at", since, until), hub.config.hub)
     with watch(spark, "reading the dead letters"):
         # Letters of other partitions are of no event that is looked at.
         partitions = [row["partition"] for row in ends]
-        dead_letters = read_dead_letters(spark, needed, partitions, parked=True)
+        dead_letters = read_dead_letters(spark, hub, partitions, parked=True)
         results.write("dead-letters", dead_letters.select(*DEAD_LETTERS.fieldNames()))
         dead_letters = results.table("dead-letters")
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
-        identity, frame, documents = identity_of(config), read_documents(spark, source), None
+        identity, frame, documents = identity_of(hub), read_documents(spark, source), None
         if identity is Identity.POSITION:
-            work = PositionIds(config.hub, packing())
+            work = PositionIds(hub.config.hub, packing())
             chunks = frame.select("id").mapInArrow(work, row_schema(CHUNKS))
         else:
-            results.write("documents", document_keys(frame, Parts(config, settings).stream.topic))
+            results.write("documents", document_keys(frame, Parts(hub.config, hub.settings).stream.topic))
             documents = results.table("documents")
             chunks = packed_positions(documents)
         known = _packed(results, positions(chunks, dead_letters), "positions")
     return Sides(events, ends, documents, known, placed, identity, default_ttl is not None)
 
 
-def _cosmos_options(
-    config: ConsumerConfig, settings: Mapping[str, str], request_units: float | None
+def _cosmos_source(
+    hub: HubDefinition, settings: Mapping[str, str], request_units: float | None
 ) -> dict[str, str]:
+    where = cosmos_options(hub)
     options = {
         SETTINGS: msgspec.json.encode(dict(settings)).decode(),
-        "connection": config.cosmos_connection,
-        "database": config.cosmos_database,
-        "container": config.cosmos_container,
+        "connection": where.connection,
+        "database": where.database,
+        "container": where.container,
     }
-    if identity_of(config) is Identity.META:
+    if identity_of(hub) is Identity.META:
         options["fields"] = META_FIELDS
     if request_units is not None:
         options["ruPerSecond"] = str(request_units)

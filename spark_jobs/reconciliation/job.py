@@ -14,17 +14,19 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from typer import Option
 
-from consumer.config import ConsumerConfig
+from consumer.definition.model import HubDefinition
 from consumer.mapping.operations import write_options
 from consumer.model import Checkpoint, Operation
 from spark_jobs import cli
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
+from spark_jobs.platform.consumer_hub import HubName, SinkName, cosmos_options, hub_on_cosmos
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
-from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
+from spark_jobs.platform.source_options import CONNECTION_STRING
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract, settled_runs, work_files
 from spark_jobs.reconciliation.keys import (
+    IGNORED,
     WITH_TOMBSTONES,
     event_columns,
     may_be_several,
@@ -70,6 +72,10 @@ class Settings(JobSettings):
     """`consumer` are the app settings of the consumer whose work is checked. Raises InputError for what cannot be."""
 
     consumer: Mapping[str, str] = field(repr=False)
+    hub: str | None = None
+    """Of CONSUMER_FILE; None: its only one, or that of the settings."""
+    sink: str | None = None
+    """Of the hub; None: its only one to Cosmos DB."""
     capture: str | None = None
     """None: the hub itself is read, from its first event to what was the last when the job began."""
     consumer_group: str = "$Default"
@@ -90,10 +96,12 @@ class Settings(JobSettings):
             raise InputError(f"--ru is {self.request_units}; accepted: above 0")
 
 
-def refuse_what_leaves_no_trace(config: ConsumerConfig) -> None:
-    """Raises InputError where documents go, or are left out, and nothing says that it was on purpose."""
+def refuse_what_leaves_no_trace(hub: HubDefinition) -> None:
+    """Raises InputError where documents go, or are left out, and nothing says that it was on purpose. What a route or a transform
+    asks for is refused when an event does.
+    """
     with job_errors():
-        writing = write_options(config.writing)
+        writing = write_options(cosmos_options(hub))
     table = writing.operation_from.table.values() if writing.operation_from else ()
     operations = {writing.operation, *table}
     deletes = {
@@ -105,9 +113,7 @@ def refuse_what_leaves_no_trace(config: ConsumerConfig) -> None:
         if is_delete and not (writing.guarded and writing.tombstone):
             raise InputError(f"{found}: nothing is left of a document that is deleted; {WITH_TOMBSTONES}")
     if writing.if_missing == "ignore" and operations & {Operation.PATCH, Operation.REPLACE}:
-        raise InputError(
-            "COSMOS_IF_MISSING is ignore: of an event without a document nothing is left, and it would be reported as lost"
-        )
+        raise InputError(IGNORED)
 
 
 def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
@@ -115,16 +121,15 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     when all is written, where only what is allowed is exceeded.
     """
     now = settings.now or datetime.now(UTC)
-    config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
-    refuse_what_leaves_no_trace(config)
-    read = partial(_events, spark, settings, config)
-    results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
+    hub = hub_on_cosmos(settings.consumer, "a reconciliation reads", hub=settings.hub, sink=settings.sink)
+    refuse_what_leaves_no_trace(hub)
+    read, name = partial(_events, spark, settings, hub), hub.config.hub
+    results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": name})
     with work_files(results):
         sides = extract(
             spark,
             read,
-            config,
-            settings.consumer,
+            hub,
             results,
             checkpoints=settings.checkpoints,
             request_units=settings.request_units,
@@ -132,16 +137,18 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
             until=settings.until,
         )
         with watch(spark, "comparing"):
-            tables = _compare(sides, settings, config, now, results)
-            findings = _findings(tables, sides, settings, config.hub, now)
+            tables = _compare(sides, settings, hub, now, results)
+            findings = _findings(tables, sides, settings, name, now)
     return findings, _finish(spark, results, findings, settings, sides)
 
 
 def _page(findings: page.Findings, settings: Settings) -> Report:
     report = page.build(findings)
     if findings.unsettled and (capture := settings.capture):
-        lost = ("--only-missing", f"{settings.output}/unsettled", "--ru-per-second", 400)
-        command = ("tidemark", "spark", "backfill", "--capture", capture, *lost)
+        lost = ("--only-missing", f"{settings.output}/unsettled", "--mode", "upsert", "--ru-per-second", 400)
+        named = (("--hub", settings.hub), ("--sink", settings.sink))
+        of_file = [word for option, name in named if name is not None for word in (option, name)]
+        command = ("tidemark", "spark", "backfill", "--capture", capture, *of_file, *lost)
         report.next_step("writes exactly what is not settled, at a rate you choose", *command)
     else:
         report.next_step(
@@ -182,17 +189,18 @@ def _finish(
 def _events(
     spark: SparkSession,
     settings: Settings,
-    config: ConsumerConfig,
+    definition: HubDefinition,
     then: TaskTransform | None = None,
     default_ttl: int | None = None,
 ) -> DataFrame:
+    config, columns = definition.config, event_columns(definition, default_ttl)
     if settings.capture is not None:
         lag = settings.capture_lag.total_seconds()
         return read_capture(
             spark,
             settings.capture,
             quarantine=settings.quarantine,
-            columns=event_columns(config, default_ttl),
+            columns=columns,
             wanted=FileFilter(settings.since, settings.until, config.hub, lag=lag),
             then=then,
         )
@@ -206,16 +214,16 @@ def _events(
         "consumerGroup": settings.consumer_group,
         "connection": config.hub_connection,
     }
-    if text := connection_string(settings.consumer, config.hub_connection):
+    if text := connection_string(definition.settings, config.hub_connection):
         options[CONNECTION_STRING] = text
-    events = read_event_hub(spark, options).select(*event_columns(config, default_ttl))
+    events = read_event_hub(spark, options).select(*columns)
     return events if then is None else events.mapInArrow(then.work, then.schema)
 
 
 def _compare(
     sides: Sides,
     settings: Settings,
-    config: ConsumerConfig,
+    hub: HubDefinition,
     now: datetime,
     results: Results,
 ) -> dict[str, DataFrame]:
@@ -226,9 +234,9 @@ def _compare(
     status = judged(
         *(sides.events, sides.documents, sides.known, runs, sides.identity, due),
         read_at=(settings.now or datetime.now(UTC)) if sides.expires else None,
-        several=may_be_several(config),
+        several=may_be_several(hub),
     )
-    results.write("events", with_ids(status, config))
+    results.write("events", with_ids(status, hub))
     events = results.table("events")
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
     results.write("unsettled", unsettled.sortWithinPartitions(*_ORDER))
@@ -304,6 +312,8 @@ def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
 @with_groups
 def command(
     *,
+    hub: HubName = None,
+    sink: SinkName = None,
     capture: Annotated[
         str | None, Option(show_default="the hub itself is read", help="Folder of the capture files.")
     ] = None,
@@ -334,6 +344,8 @@ def command(
     given = job.read(JOB, LIMITED)
     settings = Settings(
         consumer=given.pop("app_settings"),
+        hub=hub,
+        sink=sink,
         capture=capture,
         consumer_group=consumer_group,
         capture_lag=timedelta(seconds=seconds("--capture-lag", capture_lag)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,15 +20,15 @@ from msgspec import UNSET
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from consumer.config import ConsumerConfig
-from consumer.decoding.table import DecoderContext, build_decoder
+from consumer.definition.model import HubDefinition
 from consumer.formats import DecoderName, JsonOptions
 from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.mapping.operations import write_options
 from consumer.mapping.preparing import Preparation
-from consumer.mapping.transforms import load_transform, mapping_of
 from consumer.model import Event, Operation, Record
 from consumer.ports import Decoder
+from consumer.running.assembly import Parts
+from spark_jobs.platform.consumer_hub import cosmos_options
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.incarnations import Newer, placed
@@ -39,6 +39,11 @@ META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, e
 
 WITH_TOMBSTONES = (
     "a reconciliation needs COSMOS_GUARD, whose tombstones (COSMOS_TOMBSTONE) say what was deleted"
+)
+
+IGNORED = (
+    "COSMOS_IF_MISSING (if_missing of a file's sink) is ignore: of an event without a document nothing is left, and it would be"
+    " reported as lost"
 )
 
 _POSITIONS = ("hub", "partition", "sequence_number", "enqueued_at", "file")
@@ -52,29 +57,33 @@ _META = (
 )
 
 
-def identity_of(config: ConsumerConfig) -> Identity:
-    if MappingOptions(config.hub, config.id_from).id_path is None:
+def identity_of(hub: HubDefinition) -> Identity:
+    options = cosmos_options(hub)
+    # A route of the file may give its documents other ids than its sink does.
+    if MappingOptions(hub.config.hub, options.id).id_path is None and hub.mapper is None:
         return Identity.POSITION
-    return Identity.META if config.meta or config.writing.guard != "none" else Identity.BODY
+    return Identity.META if options.meta or options.guard != "none" else Identity.BODY
 
 
-def may_be_several(config: ConsumerConfig) -> bool:
+def may_be_several(hub: HubDefinition) -> bool:
     """Whether an event may become several documents, or none."""
+    config = hub.config
     is_array = isinstance(config.decode, JsonOptions) and config.decode.arrays
-    return bool(config.transform) or is_array or config.decoder in {DecoderName.CSV, DecoderName.AVRO_FILE}
+    is_mapped = bool(config.transform) or hub.mapper is not None
+    return is_mapped or is_array or config.decoder in {DecoderName.CSV, DecoderName.AVRO_FILE}
 
 
-def _is_of_columns(config: ConsumerConfig, default_ttl: int | None) -> bool:
+def _is_of_columns(hub: HubDefinition, default_ttl: int | None) -> bool:
     """Whether the events' positions say all: no body has to be read."""
-    return identity_of(config) is Identity.POSITION and not may_be_several(config) and default_ttl is None
+    return identity_of(hub) is Identity.POSITION and not may_be_several(hub) and default_ttl is None
 
 
-def event_columns(config: ConsumerConfig, default_ttl: int | None = None) -> tuple[str, ...]:
+def event_columns(hub: HubDefinition, default_ttl: int | None = None) -> tuple[str, ...]:
     """Those of EVENTS that keys are made of, and that say which events are compared: the others need not be read."""
-    if _is_of_columns(config, default_ttl):
+    if _is_of_columns(hub, default_ttl):
         return _POSITIONS
-    # Of these only the partition key is wanted, which nothing but a transform looks at.
-    system = ("system_properties",) if config.transform else ()
+    # Of these only the partition key is wanted, which nothing but a transform, a step or a route looks at.
+    system = ("system_properties",) if hub.config.transform or hub.mapper is not None else ()
     return (*_POSITIONS, "offset", "body", "properties", *system)
 
 
@@ -84,7 +93,8 @@ class EventKeys:
     are left out, see `with_ids`.
     """
 
-    config: ConsumerConfig
+    hub: HubDefinition = field(repr=False)
+    """With the settings of a task only: the connection of the schema registry, where the bodies need one."""
     paths: Sequence[str]
     """The container's partition key paths."""
     since: datetime | None
@@ -92,20 +102,18 @@ class EventKeys:
     packing: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     newer: Newer = field(default_factory=dict)
     """Partitions of a hub that was created anew, and since when."""
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """With the connection of the schema registry, where the bodies need one."""
     default_ttl: int | None = None
     """The container's, which is None where no document has a time to live."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         asked = (rows for batch in batches if (rows := batch.filter(self._asked(batch))).num_rows)
         own = (placed(batch, self.newer) for batch in asked)
-        if _is_of_columns(self.config, self.default_ttl):
+        if _is_of_columns(self.hub, self.default_ttl):
             return self.packing(batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
-        return self.packing(_keyed(own, self.config, self.paths, self.settings, self.default_ttl))
+        return self.packing(_keyed(own, self.hub, self.paths, self.default_ttl))
 
     def _asked(self, batch: pa.RecordBatch) -> pa.Array:
-        asked = pc.equal(pc.utf8_lower(batch["hub"]), self.config.hub.lower())
+        asked = pc.equal(pc.utf8_lower(batch["hub"]), self.hub.config.hub.lower())
         at = batch["enqueued_at"]
         if self.since is not None:
             asked = pc.and_(asked, pc.greater_equal(at, pa.scalar(self.since, at.type)))
@@ -114,11 +122,11 @@ class EventKeys:
         return asked
 
 
-def with_ids(events: DataFrame, config: ConsumerConfig) -> DataFrame:
+def with_ids(events: DataFrame, hub: HubDefinition) -> DataFrame:
     """JUDGED events with their `document_id`, also where it is made of the position."""
-    if identity_of(config) is not Identity.POSITION:
+    if identity_of(hub) is not Identity.POSITION:
         return events
-    position = F.concat_ws("~", F.lit(config.hub), "partition", F.col("sequence_number").cast("string"))
+    position = F.concat_ws("~", F.lit(hub.config.hub), "partition", F.col("sequence_number").cast("string"))
     return events.withColumn("document_id", position)
 
 
@@ -165,17 +173,15 @@ def document_keys(documents: DataFrame, hub: str = "") -> DataFrame:
 
 def _keyed(
     batches: Iterable[pa.RecordBatch],
-    config: ConsumerConfig,
+    hub: HubDefinition,
     paths: Sequence[str],
-    settings: Mapping[str, str],
     default_ttl: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    writing = write_options(config.writing)
-    options = MappingOptions(config.hub, config.id_from, config.meta, writing)
-    mapper = DocumentMapper(options, paths, has_ttl=default_ttl is not None)
-    mapping = mapping_of(load_transform(config.transform)) if config.transform else None
-    decoder = build_decoder(config.decoder, config.decode, DecoderContext(settings))
-    preparation = Preparation(mapper.prepare, decoder=decoder, mapping=mapping)
+    options = cosmos_options(hub)
+    mapping = MappingOptions(hub.config.hub, options.id, options.meta, write_options(options))
+    mapper = DocumentMapper(mapping, paths, has_ttl=default_ttl is not None)
+    preparation = Parts(hub.config, hub.settings, hub).preparation(mapper)
+    decoder = preparation.decoder
     with asyncio.Runner() as runner:  # one loop for the task: a credential keeps its connection
         for batch in batches:
             rows = batch.to_pylist()
@@ -184,7 +190,7 @@ def _keyed(
                 with job_errors():
                     runner.run(_load(decoder, schemas))
             keyed = [
-                {**row, **_key_of(preparation, event, default_ttl)}
+                {**row, **_key_of(preparation, event, default_ttl, is_ignored=options.if_missing == "ignore")}
                 for row, event in zip(rows, events, strict=True)
             ]
             yield pa.RecordBatch.from_pylist(keyed, schema=_ARROW)
@@ -207,24 +213,30 @@ def _event(row: dict[str, Any]) -> Event:
     )
 
 
-def _key_of(preparation: Preparation, event: Event, default_ttl: int | None) -> dict[str, Any]:
-    """What EVENT_KEYS says of the documents that the event becomes, or why there is none. Raises InputError."""
+def _key_of(
+    preparation: Preparation, event: Event, default_ttl: int | None, *, is_ignored: bool = False
+) -> dict[str, Any]:
+    """What EVENT_KEYS says of the documents that the event becomes, or why there is none. `is_ignored`: a missing document is no error
+    for its change. Raises InputError.
+    """
     records = (record for record in preparation.records([event]) if record.dropped is None)
-    keys = [_key(record, default_ttl) for record in records]
+    keys = [_key(record, default_ttl, is_ignored=is_ignored) for record in records]
     if len(keys) == 1:
         return keys[0]
     further = msgspec.json.encode(keys[1:]).decode() if keys else None
     return {**(keys[0] if keys else {}), "writes": len(keys), "further": further}
 
 
-def _key(record: Record, default_ttl: int | None) -> dict[str, Any]:
+def _key(record: Record, default_ttl: int | None, *, is_ignored: bool) -> dict[str, Any]:
     """Document id, partition key, time to live and version, or the reason of its rejection. Raises InputError for what leaves no trace."""
     from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
 
     if record.rejection is not None:
         return {"rejection": record.rejection.reason}
+    place = f"event {record.event.sequence_number} of partition {record.event.partition}"
+    if is_ignored and record.operation in {Operation.PATCH, Operation.REPLACE}:
+        raise InputError(f"{place} asks for {record.operation}, and {IGNORED}")
     if record.operation is Operation.DELETE and not record.payload:
-        place = f"event {record.event.sequence_number} of partition {record.event.partition}"
         raise InputError(
             f"{place} deletes a document, and leaves nothing that could be compared: {WITH_TOMBSTONES}"
         )

@@ -35,8 +35,8 @@ _MEANING = {
     Status.SUPERSEDED: "its document was written again by a later event of the same id",
     Status.PENDING: "not due: beyond the checkpoint, or within the grace",
     Status.OVERDUE: "beyond the checkpoint for longer than the grace",
-    Status.REMOVED: "not there, and need not be: its time to live is over, or that of the tombstone of its document",
-    Status.DROPPED: "the transform makes nothing of it, on purpose",
+    Status.REMOVED: "not there, and need not be any more: its time to live is over, or that of the tombstone of its document; whether it was ever written is not known",
+    Status.DROPPED: "nothing is made of it here, on purpose: dropped, or only for other sinks",
     Status.STALE: "its document is there, but of an earlier event",
     Status.LOST: "neither document nor dead letter",
 }
@@ -159,12 +159,12 @@ def _verdict(findings: Findings) -> str:
             if parked
             else ""
         )
-        gone = any(findings.counts.get(status) for status in (Status.REMOVED, Status.DROPPED))
-        where = (
-            "in Cosmos DB, kept as a dead letter, or not there on purpose"
-            if gone
-            else "in Cosmos DB or kept as a dead letter"
-        )
+        places = ["in Cosmos DB", "kept as a dead letter"]
+        if findings.counts.get(Status.DROPPED):
+            places.append("left out on purpose")
+        if findings.counts.get(Status.REMOVED):
+            places.append("of a document whose time to live is over")
+        where = f"{', '.join(places[:-1])}{',' * (len(places) > 2)} or {places[-1]}"
         return f"Every event that is due is {where}{rest}."
     said = "; ".join(parts)
     return f"{said[0].upper()}{said[1:]}."

@@ -33,9 +33,11 @@ class Status(StrEnum):
     OVERDUE = "overdue"
     """Beyond the checkpoint, and older than the grace."""
     REMOVED = "removed"
-    """Not there, and need not be: its time to live is over, or that of the tombstone that a later delete left."""
+    """Not there, and need not be any more: its time to live is over, or that of the tombstone that a later delete left. Whether it was
+    ever written is not known.
+    """
     DROPPED = "dropped"
-    """The consumer's transform makes nothing of it, on purpose."""
+    """Nothing is made of it in this container, on purpose."""
     STALE = "stale"
     """Its document is there, but of an earlier event: this event's write is missing."""
     LOST = "lost"

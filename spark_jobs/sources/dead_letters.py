@@ -5,7 +5,9 @@
 `secretSettings` is a JSON object of the consumer's app settings (docs/settings.md); `CONSUMER_DEAD_LETTERS` says whether
 the letters are in blob storage, Cosmos DB or SQL. The consumer's own stores read them. With the option `partitions`,
 ids by comma, each Event Hubs partition is a Spark partition, and letters of others are not read; else there is one.
-With the option `parked`, "true", the events that the consumer parked come first.
+With the option `parked`, "true", the events that the consumer parked come first. `connection` and `storageConnection` name the settings of
+the hub's and the storage's connections, where they are not those of the app settings; with `sink`, letters that are of other sinks alone
+are not read.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from consumer.config import read_config
+from consumer.definition.model import HubDefinition
 from consumer.model import DeadLetter
 from consumer.ports import DeadLetterStore
 from consumer.running.assembly import Parts
 from consumer.running.writing.parking import SUFFIX
+from spark_jobs.platform.consumer_hub import for_executors, has_other_sinks
 from spark_jobs.platform.data_source import Source, stepped
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
@@ -38,6 +43,9 @@ DEAD_LETTERS = row_schema("""
 """One row per letter; `size` is of the body, in bytes. (`hub`, `partition`, `sequence_number`) identify the event. `parked` are
 events that the consumer tries again later; of these `reason` is why they could not be written so far.
 """
+
+_CONNECTIONS = {"connection": "hub_connection", "storageconnection": "storage_connection"}
+"""Options that name a setting with a connection, where a consumer's file names another than the app settings do."""
 
 _AT_ONCE = 1000  # letters in a batch handed to Spark
 _SCHEMA = arrow_schema(DEAD_LETTERS)
@@ -59,7 +67,10 @@ class DeadLetterReader(DataSourceReader):
         lowered = {name.lower(): value for name, value in options.items()}
         self._settings = settings_in("dead_letters", lowered)
         with job_errors():
-            self._config = read_config(self._settings)
+            config = read_config(self._settings)
+        named = {field: lowered[option] for option, field in _CONNECTIONS.items() if option in lowered}
+        self._config = structs.replace(config, **named)
+        self._sink = lowered.get("sink", "")
         self._with_parked = lowered.get("parked", "") == "true"
         self._wanted = [part.strip() for part in lowered.get("partitions", "").split(",") if part.strip()]
 
@@ -89,6 +100,8 @@ class DeadLetterReader(DataSourceReader):
             async for letter in store.list(partition=partition):
                 if partition not in {None, letter.event.place}:
                     continue  # of a hub created anew, or before
+                if self._sink and _are_of_others(letter, self._sink):
+                    continue
                 chunk.append(letter)
                 if len(chunk) == _AT_ONCE:
                     yield chunk
@@ -100,16 +113,27 @@ class DeadLetterReader(DataSourceReader):
 
 
 def read_dead_letters(
-    spark: SparkSession, settings: Mapping[str, str], partitions: Sequence[str] = (), *, parked: bool = False
+    spark: SparkSession, hub: HubDefinition, partitions: Sequence[str] = (), *, parked: bool = False
 ) -> DataFrame:
-    """DEAD_LETTERS of the consumer that the settings describe; what is `parked` too, where asked for."""
+    """DEAD_LETTERS of the hub; what is `parked` too, where asked for. Where the hub is about one of several sinks, without the
+    letters of the others alone.
+    """
     spark.dataSource.register(DeadLetterSource)
     options = {
-        SETTINGS: msgspec.json.encode(dict(settings)).decode(),
+        SETTINGS: msgspec.json.encode(for_executors(hub)).decode(),
+        "connection": hub.config.hub_connection,
+        "storageConnection": hub.config.storage_connection,
         "partitions": ",".join(partitions),
         "parked": str(parked).lower(),
+        "sink": hub.sinks[0].name if has_other_sinks(hub) else "",
     }
     return spark.read.format("dead_letters").options(**options).load().select(*DEAD_LETTERS.fieldNames())
+
+
+def _are_of_others(letter: DeadLetter, sink: str) -> bool:
+    """Whether all records that it names are of other sinks (consumer.core.parked.name_of). One that names none is about all."""
+    named = [name.rpartition(":")[0] for name in letter.records]
+    return bool(named) and all(named) and sink not in named
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from spark_jobs.backfill import replay as module
 from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
 from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
-from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, container_id
+from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, container_id, read_target
 from tests.support.consumer.backfill import Log, dead_letters, documents, server, settings
 from tests.support.waiting import until
 from tidemark.analysis.errors import InputError
@@ -30,7 +30,9 @@ class Replays:
     async def run(self, streams, coordinator, *, mode="upsert", unit="records", attempt="1"):
         """Replays of the partitions (name -> events) at the same time; their counts by partition."""
         checkpoint_groups = dict.fromkeys(streams, "ledger")
-        replaying = Replaying(self.environment, mode, unit, checkpoint_groups, coordinator.address)
+        replaying = Replaying(
+            read_target(self.environment), mode, unit, checkpoint_groups, coordinator.address
+        )
         async with asyncio.TaskGroup() as group:
             tasks = {
                 partition: group.create_task(replay(replaying, partition, attempt, chunks(events)))
@@ -217,15 +219,15 @@ async def test_who_does_not_know_the_token_gets_no_share(replays, monkeypatch):
 
 
 async def test_a_container_created_anew_is_another_one_and_a_missing_one_is_told_at_once(replays):
-    config = read_config(replays.environment)
-    first = await container_id(config, replays.environment)
+    hub = read_target(replays.environment)
+    first = await container_id(hub)
 
-    assert await container_id(config, replays.environment) == first
+    assert await container_id(hub) == first
     replays.cosmos.recreate_container("db", "flights")
-    assert await container_id(config, replays.environment) != first
+    assert await container_id(hub) != first
     missing = {**replays.environment, "COSMOS_CONTAINER": "trains"}
     with pytest.raises(InputError, match="trains"):
-        await container_id(read_config(missing), missing)
+        await container_id(read_target(missing))
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from azure.cosmos import CosmosClient
 
 from consumer.config import read_config
 from consumer.model import Checkpoint, Origin
 from consumer.running.assembly import Parts
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
+from spark_jobs.backfill.job import Settings as BackfillJobSettings
+from spark_jobs.backfill.job import run as run_backfill
 from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
+from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.frame import JobSettings
 from spark_jobs.reconciliation.job import Settings as ReconciliationSettings
@@ -41,6 +45,11 @@ class World:
 
     def documents(self):
         return self._running.call(lambda: documents(self._running.server))
+
+    def remove(self, name):
+        client = CosmosClient.from_connection_string(self.settings["CosmosConnection"])
+        container = client.get_database_client("db").get_container_client("flights")
+        container.delete_item(name, self.documents()[name]["origin"])
 
     def count(self):
         return self._running.call(lambda: self._running.server.document_count("db", "flights"))
@@ -79,7 +88,7 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
 
     frame = read_capture(spark, str(tmp_path / "capture"), quarantine=str(tmp_path / "quarantine"))
     readable = {(each["partition"], each["sequence_number"]) for each in frame.collect()}
-    done = backfill(frame, Selection(), FAST, world.settings)
+    done = backfill(frame, Selection(), FAST, read_target(world.settings))
 
     kept = [each for each in rows if (each[1], each[2]) in readable and each[2] < 400]
     assert 600 < len(kept) < 800
@@ -91,7 +100,7 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
     assert "2 dead letters" in Path(str(told.value).rpartition("report: ")[2]).read_text()
     assert result_table(spark, str(tmp_path / "out"), "partitions").count() == 2
     before = world.operations()
-    again = backfill(frame, Selection(), FAST, world.settings)
+    again = backfill(frame, Selection(), FAST, read_target(world.settings))
     assert (again.total.skipped, again.total.written) == (len(readable), 0)
     assert world.operations() <= before + 2  # each partition tries once whether bulk requests work
 
@@ -107,12 +116,12 @@ def test_events_of_a_hub_created_anew_are_documents_and_letters_beside_those_of_
     frame = read_capture(spark, str(tmp_path / "capture"))
     by_position = {**world.settings, "CONSUMER_ID": "position"}
     with pytest.raises(InputError, match=r"two hubs named 'flights': in partition 0 .* 0 comes once more"):
-        backfill(frame, Selection(), FAST, by_position)
+        backfill(frame, Selection(), FAST, read_target(by_position))
     assert world.count() == 0
     created = int((latest_at + 3600.0) * 1000)
     asyncio.run(claimed_anew(by_position, Origin(created, 1, str(created))))
 
-    done = backfill(frame, Selection(), FAST, by_position)
+    done = backfill(frame, Selection(), FAST, read_target(by_position))
 
     places = {"0", f"0@{created}"}
     assert set(done.partitions) == places
@@ -146,7 +155,7 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
     )
     frame = read_capture(spark, str(tmp_path / "capture"))
 
-    done = backfill(frame, Selection(only_missing=str(tmp_path / "lost")), FAST, world.settings)
+    done = backfill(frame, Selection(only_missing=str(tmp_path / "lost")), FAST, read_target(world.settings))
 
     assert sorted(world.documents()) == ["p0-3", "p1-7", "p1-9"]
     assert done.lines[-1] == "1 of the missing events are in no capture file"
@@ -156,15 +165,18 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
         ["partition", "sequence_number"],
     )
     in_delta = Selection(only_missing=str(tmp_path / "lost in delta"))
-    assert backfill(frame, in_delta, FAST, world.settings).lines[-1] == done.lines[-1]
+    assert backfill(frame, in_delta, FAST, read_target(world.settings)).lines[-1] == done.lines[-1]
     spark.createDataFrame([], "hub string, partition string, sequence_number long").write.parquet(
         str(tmp_path / "none")
     )
-    assert backfill(frame, Selection(only_missing=str(tmp_path / "none")), FAST, world.settings) is None
+    assert (
+        backfill(frame, Selection(only_missing=str(tmp_path / "none")), FAST, read_target(world.settings))
+        is None
+    )
     with pytest.raises(InputError, match="EVENTHUB_NAME"):
-        backfill(frame, Selection(), FAST, {**world.settings, "EVENTHUB_NAME": "orders"})
+        backfill(frame, Selection(), FAST, read_target({**world.settings, "EVENTHUB_NAME": "orders"}))
     with pytest.raises(InputError, match="none that --from, --to, --partitions"):
-        backfill(frame, Selection(partitions=("7",)), FAST, world.settings)
+        backfill(frame, Selection(partitions=("7",)), FAST, read_target(world.settings))
 
 
 def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this_hub(spark, tmp_path):
@@ -309,7 +321,9 @@ def test_what_a_backfill_writes_of_any_format_the_reconciliation_finds(
 ):
     world.settings |= {"CONSUMER_DECODER": decoder, "CONSUMER_UNPACK": "none", **settings}
     captured(tmp_path / "capture", [row(n, "0", body(n)) for n in range(30)])
-    done = backfill(read_capture(spark, str(tmp_path / "capture")), Selection(), FAST, world.settings)
+    done = backfill(
+        read_capture(spark, str(tmp_path / "capture")), Selection(), FAST, read_target(world.settings)
+    )
     paths = {"capture": str(tmp_path / "capture"), "output": str(tmp_path / "out")}
     findings, _ = reconcile(
         ReconciliationSettings(consumer=world.settings, checkpoints=False, **paths), spark
@@ -317,3 +331,82 @@ def test_what_a_backfill_writes_of_any_format_the_reconciliation_finds(
 
     assert (world.count(), done.total.written) == (30 * documents, 30 * documents)
     assert (findings.counts, findings.failed, findings.copies) == ({"written": 30}, False, 0)
+
+
+FILE = """
+version = 1
+[sinks.flights]
+type = "cosmos"
+connection = "Account"
+database = "db"
+container = "flights"
+meta = true
+[sinks.hook]
+type = "http"
+url = "https://example.com/hook"
+[hubs.flights]
+connection = "Hub"
+storage_connection = "Blobs"
+hub = "flights"
+checkpoint_container = "{BLOB_CONTAINER}"
+dead_letter_container = "{CONSUMER_DEAD_LETTER_CONTAINER}"
+steps = [{{ split = "/flights" }}, {{ filter = "seats > 0" }}]
+[[hubs.flights.routes]]
+to = "hook"
+when = "kind == 'alert'"
+[[hubs.flights.routes]]
+to = "flights"
+steps = [{{ rename = {{ "/number" = "/id" }} }}]
+"""
+
+
+def test_one_hub_of_a_consumers_file_is_written_and_judged_by_its_steps_and_routes(spark, world, tmp_path):
+    """Events of two flights, of one for another sink, of none, and two that no step can read."""
+    settings = world.settings
+    (tmp_path / "consumer.toml").write_text(FILE.format(**settings))
+    file = {
+        "CONSUMER_FILE": str(tmp_path / "consumer.toml"),
+        "Hub": settings["EventHubConnection"],
+        "Account": settings["CosmosConnection"],
+        "Blobs": settings["AzureWebJobsStorage"],
+        "CONSUMER_CHECKPOINT_AFTER": "5",
+    }
+
+    def flight(number, **more):
+        return {"number": number, "seats": 1, "origin": "O", **more}
+
+    def two(n):
+        return [flight(f"a{n}"), flight(f"b{n}"), flight(f"c{n}", seats=0)]
+
+    kinds = [two, lambda n: [flight(f"d{n}", kind="alert")], lambda n: [flight(f"e{n}", seats=0)]]
+    rows = [row(n, "0", json.dumps({"flights": kinds[n % 3](n)}).encode()) for n in range(30)]
+    rows += [row(n, "0", b'{"flights": 7}') for n in (30, 31)]
+    captured(tmp_path / "capture", rows)
+    budget = BackfillSettings("upsert", records_per_second=100_000)
+    paths = {"capture": str(tmp_path / "capture"), "output": str(tmp_path / "out")}
+
+    lines = run_backfill(
+        spark, BackfillJobSettings(selection=Selection(), budget=budget, environment=file, **paths)
+    )
+
+    assert lines[0].startswith("20 written, 2 dead letters, "), lines
+    assert {*world.documents()} == {f"{name}{n}" for n in range(0, 30, 3) for name in "ab"}
+
+    def judged(name):
+        reading = {**paths, "output": str(tmp_path / name)}
+        found, _ = reconcile(ReconciliationSettings(consumer=file, checkpoints=False, **reading), spark)
+        return found
+
+    findings = judged("before")
+    assert findings.counts == {"written": 10, "dropped": 20, "dead_lettered": 2}
+    assert not findings.failed
+    world.remove("a3")
+    findings = judged("after")
+    assert (findings.counts["lost"], findings.counts["written"]) == (1, 9)
+    assert [found["document_id"] for found in findings.unsettled] == ["a3"]
+    missing = Selection(only_missing=str(tmp_path / "after" / "unsettled"))
+    again = run_backfill(
+        spark, BackfillJobSettings(selection=missing, budget=budget, environment=file, **paths)
+    )
+    assert again[0].startswith("2 written"), again
+    assert "a3" in world.documents()

@@ -7,6 +7,7 @@ import json
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_jobs.platform.consumer_hub import hub_on_cosmos
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.source_options import settings_in
 from spark_jobs.sources.cosmos import read_documents
@@ -39,7 +40,7 @@ def documents(spark, _):
 
 
 def letters(spark, _):
-    return read_dead_letters(spark, SETTINGS)
+    return read_dead_letters(spark, hub_on_cosmos(SETTINGS, "a test reads"))
 
 
 def table(spark, _):
@@ -83,7 +84,7 @@ def test_a_key_stands_in_no_plan_and_in_no_event(spark, tmp_path, read, monkeypa
     ],
 )
 def test_an_option_whose_name_spark_would_not_redact_is_refused(spark, source, option):
-    read_dead_letters(spark, SETTINGS)  # registers it
+    read_dead_letters(spark, hub_on_cosmos(SETTINGS, "a test reads"))  # registers it
     read_documents(spark, {"secretConnectionString": COSMOS, "database": "d", "container": "c"})
     given = {
         option: "{}",

@@ -8,7 +8,7 @@ import pytest
 from tests.support.virtual_time import in_virtual_time
 from tests.torture.definitions import live
 
-SEEDS = int(os.environ.get("TORTURE_SEEDS", "200")) // 5
+SEEDS = int(os.environ.get("TORTURE_SEEDS", "100")) // 5
 PER_TEST = 10
 
 

@@ -39,6 +39,9 @@ REASONS = {
 ROUTE_BITS = 60
 """Documents of a second route into the same sink have their indexes from here on, so that ids made of positions differ."""
 
+ELSEWHERE = Dropped("other_sink")
+"""What a mapper that is about one sink makes of a write into another one."""
+
 Result = Write | Dropped | Rejection
 
 
@@ -179,8 +182,14 @@ class Mapper:
     """What the documents of an event become: writes, drops and rejections, in order."""
 
     def __init__(
-        self, steps: Sequence[Step], routes: Sequence[Route], transform: MapDocuments | None = None
+        self,
+        steps: Sequence[Step],
+        routes: Sequence[Route],
+        transform: MapDocuments | None = None,
+        only: str | None = None,
     ) -> None:
+        """`only`: the sink whose writes are left; None: those of all."""
+        self.only = only
         self._transform = transform
         self._steps = steps
         self._routes = routes
@@ -195,11 +204,18 @@ class Mapper:
                 continue
             for document in run_steps(self._steps, given, event):
                 results += self._routed(document, event)
-        return results
+        return results if self.only is None else [self._own(result) for result in results]
+
+    def _own(self, result: Result) -> Result:
+        return ELSEWHERE if isinstance(result, Write) and result.sink != self.only else result
 
     def after(self, transform: MapDocuments) -> Mapper:
         """The same steps and routes for what the user's function returns. Writes that say more than their document go past them."""
-        return Mapper(self._steps, self._routes, transform)
+        return Mapper(self._steps, self._routes, transform, self.only)
+
+    def only_into(self, sink: str) -> Mapper:
+        """The same, of whose writes only those into one of several sinks are left."""
+        return Mapper(self._steps, self._routes, self._transform, sink)
 
     def _given(self, event: Event, documents: Sequence[Any]) -> Iterator[Document | Result]:
         if self._transform is None:

@@ -20,7 +20,7 @@ class Counts(Struct, frozen=True):
     """Of those written: the document was there already (mode create) or of a later event (version guard), and stays as it was."""
     dead_letters: int = 0
     dropped: int = 0
-    """By the transform, on purpose."""
+    """On purpose, or for another sink of the hub."""
     attempts: int = 0
     throttled: int = 0
     request_units: float = 0.0

@@ -13,8 +13,8 @@ from consumer.decoding.avro_schemas import parse_schema
 from spark_jobs.backfill.run import BackfillSettings, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
+from spark_jobs.platform.consumer_hub import for_executors, hub_on_cosmos
 from spark_jobs.platform.failures import reason_of
-from spark_jobs.platform.source_options import consumer_on_cosmos, for_executors
 from spark_jobs.reconciliation.job import refuse_what_leaves_no_trace
 from spark_jobs.reconciliation.keys import _keyed
 from tests.support.consumer.decoding import descriptors, message_class
@@ -72,7 +72,11 @@ def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
             {"CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": "sqlite://"},
             "CONSUMER_SINK is sql; a backfill writes to Cosmos",
         ),
-        ({"CONSUMER_FILE": "consumer.toml"}, "CONSUMER_FILE is set; the Spark jobs read app settings only"),
+        ({"CONSUMER_FILE": "nowhere.toml"}, "CONSUMER_FILE is 'nowhere.toml': the file cannot be read"),
+        (
+            {"COSMOS_PATCH_MARK": "false"},
+            "COSMOS_PATCH_MARK .* is false: a backfill would apply patches again",
+        ),
         ({"COSMOS_WRITE": "false"}, "COSMOS_WRITE is false: nothing would be written"),
         ({"EventHubConnection": ""}, "no Event Hubs connection 'EventHubConnection'"),
     ],
@@ -109,7 +113,7 @@ def test_a_body_has_the_id_of_the_document_that_the_consumer_writes(
         settings["CONSUMER_SCHEMA_FILES"] = str(tmp_path / files[name])
     if name == "protobuf":
         settings["CONSUMER_PROTOBUF_MESSAGE"] = "shop.Order"
-    config = read_target({**CONSUMER, **settings})
+    hub = read_target({**CONSUMER, **settings})
     row = {
         "partition": "0",
         "sequence_number": 1,
@@ -120,7 +124,7 @@ def test_a_body_has_the_id_of_the_document_that_the_consumer_writes(
     }
     rows = [{**row, "body": each} for each in (body, other)]
 
-    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], config, ["/id"], {}, None)
+    (keys,) = _keyed([pa.RecordBatch.from_pylist(rows)], hub, ["/id"], None)
 
     assert [(key["document_id"], key["rejection"]) for key in keys.to_pylist()] == [
         ("a", None),
@@ -143,7 +147,7 @@ def test_mode_create_is_refused_where_events_change_what_exists(setting):
         ({}, None),
         ({"COSMOS_OPERATION": "create"}, None),
         ({"COSMOS_OPERATION": "patch"}, None),
-        ({"COSMOS_OPERATION": "patch", "COSMOS_IF_MISSING": "ignore"}, "COSMOS_IF_MISSING is ignore"),
+        ({"COSMOS_OPERATION": "patch", "COSMOS_IF_MISSING": "ignore"}, "is ignore: of an event"),
         ({"COSMOS_OPERATION": "delete"}, "COSMOS_OPERATION is delete: nothing is left"),
         ({"COSMOS_OPERATION": "delete", "COSMOS_GUARD": "number"}, None),
         (
@@ -156,17 +160,17 @@ def test_mode_create_is_refused_where_events_change_what_exists(setting):
     ],
 )
 def test_a_reconciliation_calls_nothing_lost_that_was_removed_on_purpose(setting, told):
-    config = consumer_on_cosmos({**CONSUMER, **setting}, "a reconciliation reads")
+    hub = hub_on_cosmos({**CONSUMER, **setting}, "a reconciliation reads")
 
     with pytest.raises(InputError, match=told) if told else nullcontext():
-        refuse_what_leaves_no_trace(config)
+        refuse_what_leaves_no_trace(hub)
 
 
 def test_a_cluster_that_starts_second_attempts_is_refused():
     captured = SimpleNamespace(sparkSession=SimpleNamespace(conf={"spark.speculation": "true"}))
 
     with pytest.raises(InputError, match=r"spark\.speculation is true; accepted: false"):
-        backfill(captured, Selection(), BackfillSettings(records_per_second=1), CONSUMER)
+        backfill(captured, Selection(), BackfillSettings(records_per_second=1), read_target(CONSUMER))
 
 
 def test_tasks_get_the_settings_of_the_consumer_and_no_other_secret():
@@ -176,7 +180,6 @@ def test_tasks_get_the_settings_of_the_consumer_and_no_other_secret():
         "CONSUMER_SCHEMA_REGISTRY": "Schemas",
         "Schemas__fullyQualifiedNamespace": "ns.servicebus.windows.net",
     }
-    config = read_target({**CONSUMER, **registry})
     others = {
         "PATH": "/bin",
         "OrdersConnection": "secret",
@@ -184,7 +187,9 @@ def test_tasks_get_the_settings_of_the_consumer_and_no_other_secret():
         "HOME": "/root",
     }
 
-    assert for_executors({**CONSUMER, **registry, **others, "AzureWebJobsStorage": "blobs"}, config) == {
+    hub = read_target({**CONSUMER, **registry, **others, "AzureWebJobsStorage": "blobs"})
+
+    assert for_executors(hub) == {
         **CONSUMER,
         **registry,
         "AzureWebJobsStorage": "blobs",

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from consumer.config import ConsumerConfig, read_config
 from consumer.decoding.bodies import Definition
+from consumer.definition.model import HubDefinition
 from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import mapping_of
@@ -54,13 +55,12 @@ def keys_of(body, monkeypatch=None, made=None, default_ttl=-1, **settings):
     config = read_config({**CONSUMER, **settings})
     if made is not None:
         monkeypatch.setattr(
-            "spark_jobs.reconciliation.keys.load_transform", lambda _: lambda document, event: made
+            "consumer.running.assembly.load_transform", lambda _: lambda document, event: made
         )
         config = structs.replace(config, transform="m:f")
     rows = [{**ROW, "file": "f", "body": body}]
-    [batch] = _keyed(
-        [pa.RecordBatch.from_pylist(rows)], config, ["/id"], {**CONSUMER, **settings}, default_ttl
-    )
+    hub = HubDefinition(config, {**CONSUMER, **settings})
+    [batch] = _keyed([pa.RecordBatch.from_pylist(rows)], hub, ["/id"], default_ttl)
     [key] = batch.to_pylist()
     return {name: key[name] for name in ("document_id", "rejection", "writes", "ttl", "version", "further")}
 
@@ -135,7 +135,7 @@ def test_each_document_of_a_body_is_one_to_look_for(settings, body):
     assert ids == (
         ["a", "b", "c"] if len(settings) < 3 else [f"flights~0~7{index}" for index in ("", "~1", "~2")]
     )
-    assert "body" in event_columns(read_config({**CONSUMER, **settings}))
+    assert "body" in event_columns(HubDefinition(read_config({**CONSUMER, **settings}), {}))
 
 
 def test_what_is_deleted_without_a_tombstone_is_refused_by_name(monkeypatch):
@@ -157,7 +157,7 @@ def test_all_schemas_of_a_task_are_asked_for_in_one_event_loop(monkeypatch):
     settings["SchemaRegistry__fullyQualifiedNamespace"] = "ns.servicebus.windows.net"
     bodies = [bytes(4) + each.encode() + zigzag(1) + b"a" for each in ids]
     batches = [pa.RecordBatch.from_pylist([{**ROW, "file": "f", "body": body}]) for body in bodies]
-    keys = list(_keyed(batches, read_config(settings), ["/id"], settings, None))
+    keys = list(_keyed(batches, HubDefinition(read_config(settings), settings), ["/id"], None))
 
     assert [each["document_id"][0].as_py() for each in keys] == ["a", "a"]
     assert len(loops) == 2
@@ -192,4 +192,6 @@ def test_a_schema_is_asked_of_the_registry(monkeypatch, is_down):
     ],
 )
 def test_what_tells_the_partition_key_is_read_only_where_a_transform_may_look_at_it(settings, needed):
-    assert ("system_properties" in event_columns(ConsumerConfig("hub", **settings))) is needed
+    assert (
+        "system_properties" in event_columns(HubDefinition(ConsumerConfig("hub", **settings), {}))
+    ) is needed

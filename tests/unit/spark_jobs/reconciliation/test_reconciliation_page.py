@@ -91,8 +91,10 @@ def test_a_passed_check_says_so_and_shows_no_findings():
 
 
 def test_what_is_parked_passes_and_is_named():
-    gone = build(findings(counts={Status.WRITTEN: 90, Status.DROPPED: 10})).html()
-    assert "kept as a dead letter, or not there on purpose." in gone
+    gone = {Status.DROPPED: "left out on purpose", Status.REMOVED: "of a document whose time to live is over"}
+    for status, said in gone.items():
+        page = build(findings(counts={Status.WRITTEN: 90, status: 10})).html()
+        assert f"is in Cosmos DB, kept as a dead letter, or {said}." in page
     page = build(findings(counts={Status.WRITTEN: 90, Status.PARKED: 10})).html()
 
     assert "kept as a dead letter, but for 10 parked events, which the consumer tries again." in page
