@@ -8,7 +8,7 @@ never skipped silently. Offsets are opaque and only compared for equality.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct, structs
@@ -170,6 +170,24 @@ def is_another_hub(others: Iterable[Checkpoint | str], hub: int) -> bool:
     """Whether all other checkpoints belong to another hub of the name, so that this one was created anew."""
     known = [other for other in others if isinstance(other, Checkpoint) and other.origin.hub]
     return bool(known) and bool(hub) and not origins_of(known, hub)
+
+
+def later_positions(
+    stored: Mapping[str, Checkpoint | str], elsewhere: Mapping[str, Checkpoint | str]
+) -> list[str]:
+    """Partitions whose position in another store is further, and was saved later; without any stored, all that it has."""
+    found = []
+    for partition, other in elsewhere.items():
+        own = stored.get(partition)
+        if isinstance(own, Checkpoint) and isinstance(other, Checkpoint):
+            is_of_one_hub = 0 in {own.origin.hub, other.origin.hub} or own.origin.hub == other.origin.hub
+            is_further = own.sequence_number < other.sequence_number and own.saved_at < other.saved_at
+            if not (is_of_one_hub and is_further):
+                continue
+        elif stored:
+            continue
+        found.append(partition)
+    return found
 
 
 def since_of(others: Iterable[Checkpoint | str], hub: int) -> float | None:

@@ -15,6 +15,7 @@ from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
 from consumer.errors import PositionError
 from consumer.leasing.ownership import unique_owner
+from consumer.leasing.start_position import later_positions
 from consumer.model import Checkpoint
 from consumer.options import DriverSettings
 from consumer.probes.beating import Beating
@@ -185,34 +186,36 @@ class ConsumerProcess:
 
     async def _check_other_positions(self) -> None:
         """Raises PositionError where a first start would skip events, because with the sinks of before the positions were elsewhere;
-        UnavailableError.
+        UnavailableError. Warns where positions are further there, as after a change of the sinks and back.
         """
         deadline, skips = asyncio.get_running_loop().time() + 30.0, self.config.policy.start != "earliest"
-        if await self._stored.load_all(deadline=deadline):
-            return
+        stored = await self._stored.load_all(deadline=deadline)
         to_begin = "to begin there anyway, run `tidemark checkpoints set --all --latest`, which skips what the hub has"
         for where, store in self._others:
             try:
                 found = await store.load_all(deadline=deadline)
             except TidemarkError as error:
-                if skips:
+                if skips and not stored:
                     raise UnavailableError(
                         f"a start with other sinks may have left positions in {where}, which CONSUMER_START would skip from, and"
                         f" it cannot be read: {error}; {to_begin}"
                     ) from error
                 continue
+            later = later_positions(stored, found)
+            has = "no position is stored" if not stored else f"positions before those of {where} are stored"
             text = (
-                f"hub {self.config.hub}, group {self.config.consumer_group}: no position is stored for these sinks, and {where} has"
-                f" {count_text(len(found), 'position')} of a start with other sinks. To go on there, put back the settings or the"
-                " file of before, run `tidemark checkpoints export > positions.json`, change them again, and run `tidemark"
-                " checkpoints set --from positions.json`"
+                f"hub {self.config.hub}, group {self.config.consumer_group}: {has} for these sinks, and {where} has"
+                f" {count_text(len(later), 'position')} of a{' later' if stored else ''} start with other sinks. To go on there, put"
+                " back the settings or the file of before, run `tidemark checkpoints export > positions.json`, change them again, and"
+                " run `tidemark checkpoints set --from positions.json`"
             )
-            if found and skips:
+            if later and skips and not stored:
                 raise PositionError(
                     f"{text}. CONSUMER_START would skip events that were not written; {to_begin}"
                 )
-            if found:
-                log.warning("%s. This start begins at the earliest event, so events are written again", text)
+            if later:
+                begins = "goes on at the stored positions" if stored else "begins at the earliest event"
+                log.warning("%s. This start %s, so events are written again", text, begins)
 
     async def _copy_positions(self) -> None:
         deadline = asyncio.get_running_loop().time() + 30.0

@@ -1,6 +1,7 @@
 """Another set of sinks keeps the positions elsewhere: a first start with it skips nothing, and names where they are."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from consumer.running.process import ConsumerProcess
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.tables import TABLES
+from tests.support.virtual_time import Clock
 from tests.torture.definitions import SETTINGS, SINKS, STREAM
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sql.database import SqlDatabase
@@ -19,6 +21,9 @@ from tidemark.foundation.sql.database import SqlDatabase
 SEVERAL = ("fields", "table")
 ALONE = ("table",)
 BOTH = [SEVERAL, ALONE]
+NUMBERS = {True: 5, "earlier": 5, "later": 9}
+SHIFTS = {"earlier": -100.0, "later": 100.0}
+"""Seconds between the clocks of the two stores."""
 
 
 def text_of(sinks, start):
@@ -28,10 +33,6 @@ def text_of(sinks, start):
     for name in sinks:
         lines += [f"[sinks.{name}]", SINKS[name].replace("GUARD", "none")]
     return "\n".join(lines)
-
-
-async def away(*, deadline):
-    raise UnavailableError("no answer")
 
 
 @pytest.mark.parametrize("sinks", BOTH)
@@ -45,22 +46,29 @@ async def away(*, deadline):
         ("earliest", "away", False, ""),
         ("latest", False, False, ""),  # really the first start
         ("latest", True, True, ""),  # `tidemark checkpoints set` moved them
+        ("latest", "later", "earlier", "warned"),  # the sinks were changed, and changed back
+        ("earliest", "later", "earlier", "warned"),
+        ("latest", "earlier", "later", ""),
+        ("latest", "away", True, ""),
     ],
 )
 def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_not_cover(
     sinks, start, before, present, outcome, tmp_path, monkeypatch, caplog
 ):
     url = f"sqlite:///{tmp_path}/rows.db"
-    blob = MemoryCheckpointStore()
+    clock = Clock()
+    blob = MemoryCheckpointStore(clock=clock)
     monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
 
     async def main():
         [hub] = read_definition(text_of(sinks, start), {**SETTINGS, "CONSUMER_SQL_URL": url}, name="f").hubs
         sql = SqlCheckpointStore(SqlDatabase(url, tables=TABLES), STREAM)
         in_sql, in_blob = (present, before) if sinks == ALONE else (before, present)
+        deadline = asyncio.get_running_loop().time() + 5.0
         for store, has in ((sql, in_sql), (blob, in_blob)):
-            if has is True:
-                await store.put(Checkpoint("0", 5, "5"), deadline=asyncio.get_running_loop().time() + 5.0)
+            if has in NUMBERS:
+                clock.now = time.time() + SHIFTS.get(has, 0.0)
+                await store.put(Checkpoint("0", NUMBERS[has], ""), deadline=deadline)
         await sql.aclose()
         process = ConsumerProcess(hub.config, hub.settings, hub=hub)
 
@@ -70,9 +78,13 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
         process._consume = nothing
         process._reporter = SimpleNamespace(start=lambda: None, aclose=nothing, problem="")
         stop = asyncio.Event()
+
+        async def away(*, deadline):
+            asyncio.get_running_loop().call_later(0.05, stop.set)
+            raise UnavailableError("no answer")
+
         if before == "away":
             process._others[0][1].load_all = away
-            asyncio.get_running_loop().call_later(0.05, stop.set)
         await process.run(stop)
 
     if outcome == "refused":
