@@ -84,6 +84,16 @@ def _check_writable(folder: Path) -> None:
         ) from None
 
 
+def _check_running(connection: str) -> None:
+    """Ends the command at once if nothing listens where this setting says: the SDKs would try again for ten seconds."""
+    from devstack.local import settings
+    from tidemark.foundation.http.which_app import local_stack_problem
+
+    if problem := local_stack_problem(settings(), connection):
+        _print_error(problem)
+        raise typer.Exit(1)
+
+
 def _print_error(error: BaseException | str) -> None:
     # What a child process wrote may hold brackets; they are no markup.
     console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
@@ -133,10 +143,11 @@ def send(
     """Send messages to the local subscription that `start` watches, to see the autoscaler act."""
     from devstack.local import send as send_messages
 
+    _check_running("OrdersServiceBus")
     try:
         asyncio.run(send_messages(count, queue))
     except (AzureError, OSError) as error:
-        _print_error(f"the local Service Bus does not take messages; is `make start` running? {error}")
+        _print_error(f"the local Service Bus does not take messages: {error}")
         raise typer.Exit(1) from None
     console.print(f"{count} messages sent to " + (f"queue '{queue}'" if queue else "topic 'orders'"))
 
@@ -150,14 +161,14 @@ def flights(
     ] = 0,
 ) -> None:
     """Send real flights to the local event hub that `start` runs; `tidemark consume` writes them to Cosmos DB."""
-    from azure.eventhub.exceptions import EventHubError
-
     from devstack.local import send_flights
+    from tidemark.publisher import PublishError
 
+    _check_running("EventHubConnection")
     try:
         asyncio.run(send_flights(count, first, poison))
-    except EventHubError as error:
-        _print_error(f"the local Event Hubs takes no events; is `make start` running? {error}")
+    except PublishError as error:
+        _print_error(f"the local Event Hubs takes no events: {error}")
         raise typer.Exit(1) from None
     also = f" and {poison} events that are none" if poison else ""
     console.print(f"{count} flights{also} sent to hub 'flights'")

@@ -2,7 +2,9 @@
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from devstack.__main__ import app
 from devstack.demo.common import flights
 from devstack.servers.faults import Fault
 from tests.support.servers.event_hubs import HUB, running_server
@@ -37,6 +39,20 @@ async def test_a_batch_that_is_full_before_its_number_is_reached_is_sent_and_ano
         assert sorted(flown([*server.events(HUB, "0"), *server.events(HUB, "1")])) == sorted(
             f"flight-{number}" for number in range(300)
         )
+
+
+@pytest.mark.parametrize(
+    ("command", "connection"),
+    [("flights", "EventHubConnection"), ("send", "OrdersServiceBus"), ("send --queue q", "OrdersServiceBus")],
+)
+def test_sending_to_a_stack_that_is_not_running_ends_with_one_sentence(command, connection):
+    nowhere = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+
+    ended = CliRunner().invoke(app, command.split(), env={connection: nowhere})
+
+    assert (ended.exit_code, ended.exception.code) == (1, 1)
+    assert ended.output.startswith(f"error: the local stack is not running: {connection} names it")
+    assert ended.output.count("\n") == 1
 
 
 def flown(events):
