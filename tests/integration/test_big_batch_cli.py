@@ -1,10 +1,12 @@
 """`tidemark send` against the local Service Bus."""
 
 import csv
+import fcntl
 import json
 import signal
 import subprocess
 import sys
+import termios
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -192,6 +194,35 @@ def test_a_run_that_is_stopped_leaves_a_resume_file(threaded, queue, send, tmp_p
     result, _ = send("-f", str(file), "--resume", str(left), "--resend-unknown")
     assert result.exit_code == 0
     assert len(stored(threaded, queue)) == 20_000
+
+
+def test_a_stop_does_not_wait_for_a_pipe_that_nobody_writes_to(threaded, queue, send, tmp_path):
+    arguments = ["send", "--queue", queue, "-f", "-", "--root", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidemark", *arguments, "--resume-file", str(tmp_path / "left.json")],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        process.stdin.write(b"one\ntw")
+        process.stdin.flush()
+        until_read(process.stdin)
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+    finally:
+        process.kill()
+    said = process.stderr.read().decode()
+    process.stdin.close()
+    process.stderr.close()
+
+    assert (process.returncode, said.splitlines()[-1]) == (130, "stopped")
+
+
+def until_read(pipe):
+    """Waits until somebody has read all that was written to a pipe."""
+    deadline = time.monotonic() + 60
+    while fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4) != b"\0" * 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def test_with_public_names_of_the_sdk_alone_everything_is_sent_claimed_and_scheduled(

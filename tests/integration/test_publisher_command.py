@@ -307,6 +307,31 @@ async def test_stopped_without_a_state_it_says_how_many_lines_were_published(tmp
         ]
 
 
+async def test_a_stop_does_not_wait_for_a_pipe_that_nobody_writes_to(tmp_path):
+    code = "import typer; from tidemark.publisher.cli.publish import publish; typer.run(publish)"
+    async with running_server(tmp_path) as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code, "--hub", HUB, "--root", tmp_path, "--file", "-"),
+            cwd=ROOT,
+            env={**os.environ, "EventHubConnection": server.connection_string()},
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            process.stdin.write(b'{"id": 1}\n{"id": 2}\n{"id": ')
+            await until(lambda: server.event_count(HUB) == 2)
+            process.send_signal(signal.SIGTERM)
+            said = await asyncio.wait_for(process.stderr.read(), 30)
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+        assert (process.returncode, said.decode()) == (130, "2 lines published\nstopped\n")
+        assert server.event_count(HUB) == 2
+
+
 async def test_told_to_stop_it_ends_in_order_and_goes_on_later(tmp_path):
     file, state, lines = tmp_path / "events.jsonl", tmp_path / "state.json", lines_of(2_000)
     file.write_text("\n".join(lines))

@@ -21,6 +21,7 @@ from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.wording import percent_text
+from tidemark.publisher.cli.text.pipe import Pipe
 from tidemark.publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
 
 console = Console(stderr=True)
@@ -105,9 +106,18 @@ def cancel_on_signals() -> None:
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
-def open_input(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
-    """Open the input file; `-` is standard input."""
-    return contextlib.nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb")
+@contextlib.contextmanager
+def open_input(file: Path) -> Iterator[BinaryIO]:
+    """Open the input file; `-` is standard input. What cannot seek is a Pipe, which nobody waits for after the end."""
+    with contextlib.nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as source:
+        if source.seekable():
+            yield source
+            return
+        pipe = Pipe(source)
+        try:
+            yield pipe
+        finally:
+            pipe.stop()
 
 
 def is_csv(file: Path) -> bool:

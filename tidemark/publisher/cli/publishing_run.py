@@ -21,6 +21,7 @@ from tidemark.publisher.cli.rows.containers import RowsInput
 from tidemark.publisher.cli.rows.encoding import RowEncoding
 from tidemark.publisher.cli.text.event_fields import EventFields
 from tidemark.publisher.cli.text.lines import Bookmark, InputLine
+from tidemark.publisher.cli.text.pipe import Pipe
 from tidemark.publisher.errors import MessageTooLargeError, Outcome, PublishError, PublishSettingsError
 from tidemark.publisher.event_hubs.batch import Published, Unpublished
 from tidemark.publisher.event_hubs.batching import BufferLimits
@@ -83,6 +84,7 @@ class PublishingRun:
 
     def __post_init__(self, file: BinaryIO, limits: BufferLimits | None) -> None:
         options = self._options
+        self._would_wait = file.would_wait if isinstance(file, Pipe) else _never
         self._source: input_lines.PublishedInput | RowsInput
         if options.rows is None:
             self._source = input_lines.PublishedInput(file, options.name, keeps_digest=options.saves)
@@ -112,7 +114,7 @@ class PublishingRun:
         try:
             start = await self._go_to_start()
             lines = self._read(start)
-            while next_lines := await asyncio.to_thread(_read_some, lines):
+            while next_lines := await asyncio.to_thread(_read_some, lines, self._would_wait):
                 await self._enqueue(next_lines)
         except PublishError as error:
             self._failure = self._failure or error
@@ -285,12 +287,17 @@ def _as_amqp(value: object) -> Any:
     return {"TYPE": "LONG", "VALUE": value} if type(value) is int else value
 
 
-def _read_some(lines: Iterator[InputLine]) -> list[InputLine]:
+def _read_some(lines: Iterator[InputLine], would_wait: Callable[[], bool]) -> list[InputLine]:
+    """The next lines; none at the end. Those that were read do not wait for one that is not written yet."""
     taken: list[InputLine] = []
     size = 0
     for line in islice(lines, _LINES_AT_ONCE):
         taken.append(line)
         size += len(line.body)
-        if size >= _BYTES_AT_ONCE:
+        if size >= _BYTES_AT_ONCE or would_wait():
             break
     return taken
+
+
+def _never() -> bool:
+    return False

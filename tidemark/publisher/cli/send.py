@@ -36,6 +36,7 @@ from tidemark.publisher.cli.resume_file import Format, LineOptions, Resume
 from tidemark.publisher.cli.send_journal import SendJournal
 from tidemark.publisher.cli.sending_run import LineMessages, SendingRun, Summary
 from tidemark.publisher.cli.text.lines import LARGEST_MESSAGE, BoundedLines
+from tidemark.publisher.cli.text.pipe import Pipe
 from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.sdk_insides import wants_insides
 from tidemark.publisher.service_bus.core.sending import Progress, SendPolicy
@@ -119,7 +120,7 @@ async def _send(options: Options) -> Summary:
             resend_unknown=options.resend_unknown,
         )
         _warn(journal, schedule_at)
-        run = SendingRun(journal, lines)
+        run = SendingRun(journal, lines, is_pipe=isinstance(source, Pipe))
         try:
             async with _sender(options, settings, endpoint, container, run) as sender:
                 with _show_counts(options, source, lines) as on_progress:

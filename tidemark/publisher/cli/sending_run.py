@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -138,12 +139,40 @@ class Summary(Struct, frozen=True):
         return 0 if self.complete else UNKNOWN if self.unknown else NOT_ALL_SENT
 
 
+_AT_ONCE = 100  # messages; chosen: a turn of a thread costs as much as reading some dozens
+
+
+async def _read_in_thread(messages: Iterable[PlainMessage]) -> AsyncIterator[PlainMessage]:
+    """The messages of a pipe. Nobody may write to it for a while, in which signals and the connection must be heeded."""
+    iterator = iter(messages)
+    while True:
+        taken, error = await asyncio.to_thread(_take, iterator)
+        for message in taken:
+            yield message
+        if error is not None:
+            raise error
+        if not taken:
+            return
+
+
+def _take(messages: Iterator[PlainMessage]) -> tuple[list[PlainMessage], Exception | None]:
+    """The next messages, and the error after them."""
+    taken: list[PlainMessage] = []
+    try:
+        for message in islice(messages, _AT_ONCE):
+            taken.append(message)
+    except (PublishSettingsError, OSError) as error:
+        return taken, error
+    return taken, None
+
+
 @dataclass(frozen=True, slots=True)
 class SendingRun:
     """One run over an input. As the sender's journal it records the lines of each batch, and the answer."""
 
     journal: SendJournal
     lines: LineMessages
+    is_pipe: bool = False
 
     def sending(self, items: Sequence[Outgoing]) -> None:
         self.journal.enter(self.lines.batch(items), durable=True)
@@ -160,7 +189,7 @@ class SendingRun:
         started = time.monotonic()
         try:
             with contextlib.suppress(PartiallySentError):  # the summary reports it
-                await sender.send(iter(self.lines), **options)
+                await sender.send(_read_in_thread(self.lines) if self.is_pipe else iter(self.lines), **options)
         finally:
             report = sender.last_report
             complete = report is not None and self._close(report)
