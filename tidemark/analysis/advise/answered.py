@@ -111,6 +111,21 @@ def saved(found: Answer) -> str:
     return f"{costs}, {100 * share:.0f} % {'less' if less >= 0 else 'more'} than {TODAY}"
 
 
+FEW_STOPPED = 0.005
+"""Chosen: of fewer messages nothing is said. It is what `service_level` stops at most where a message takes a few seconds."""
+
+
+def stopped(found: Answer) -> str:
+    """What the scale-ins of the policy to take, or of the one that is late least, stop; empty where that is little."""
+    share = found.shown.stopped
+    if share <= FEW_STOPPED:
+        return ""
+    return (
+        f"without drain notices its scale-ins stop about {percent_text(share)} of the messages while they are processed; "
+        "these have to be begun again"
+    )
+
+
 LIMITED = {"unknown": "bins", "quarantined": "bins", "better": "targets", "late": "targets"}
 """What --allow knows, and what its shares are of. `unknown` are bins of the histories without a count; `better` are targets for
 which something else than today's policy is to be taken, `late` those whose policy of today breaks the objective.

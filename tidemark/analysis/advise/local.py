@@ -16,7 +16,17 @@ from typer import Option
 
 from scaling.config.policy import PolicySpec
 from scaling.service import registry
-from tidemark.analysis.advise.answered import LIMITED, Answer, answer, counts, flat, headers, lines, saved
+from tidemark.analysis.advise.answered import (
+    LIMITED,
+    Answer,
+    answer,
+    counts,
+    flat,
+    headers,
+    lines,
+    saved,
+    stopped,
+)
 from tidemark.analysis.advise.options import AdviceOptions
 from tidemark.analysis.advise.question import Options, Question, prepare, queue_of
 from tidemark.analysis.backtest.candidates.grid import Targets
@@ -155,7 +165,8 @@ def show(found: Answer) -> None:
     console.print(table)
     console.print(f"[bold]{escape(one_line(found.choice.why))}[/]", soft_wrap=True)
     if found.choice.taken is not None:
-        console.print(escape(saved(found)), soft_wrap=True)
+        for sentence in filter(None, (saved(found), stopped(found))):
+            console.print(escape(sentence), soft_wrap=True)
     if found.toml:
         where = "in place of that table" if found.question.target.policy is not None else "to fill in"
         console.print(f"\n[dim]for tidemark.toml, {where}:[/]\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemark.analysis.advise import charts
-from tidemark.analysis.advise.answered import Answer, headers, lines, percent_text, saved
+from tidemark.analysis.advise.answered import Answer, headers, lines, percent_text, saved, stopped
 from tidemark.analysis.report import Report
 from tidemark.analysis.simulation.answer import WEIGHT
 from tidemark.analysis.simulation.field import TODAY
@@ -74,6 +74,7 @@ def _show(report: Report, found: Answer, number: int) -> None:
     report.facts(facts)
     report.text(
         f"{_sentence(found.choice.why)} {taken.policy[0].upper()}{taken.policy[1:]} takes {saved(found)}."
+        + (f" {_sentence(stops)}" if (stops := stopped(found)) else "")
     )
     report.figure(
         charts.curve(found),

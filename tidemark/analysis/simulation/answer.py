@@ -56,7 +56,8 @@ class Recorded(Struct, frozen=True):
 class Row(Struct, frozen=True):
     """One policy on the load. `late` is the share of messages that waited longer than the objective's wait; `longest` and
     `slow` are seconds that the slowest message waited, and the slowest but for one in a hundred: None where that is longer
-    than the replay. `objective` is (wait, late) of a point of the curve, `ours` and `oftener` as in `field.Entry`.
+    than the replay. `objective` is (wait, late) of a point of the curve, `ours` and `oftener` as in `field.Entry`. `stopped` is the share
+    of the messages that scale-ins stop while they are processed, if these are spread evenly over the instances.
     """
 
     policy: str
@@ -71,6 +72,7 @@ class Row(Struct, frozen=True):
     series: Series
     ours: bool = False
     oftener: bool = False
+    stopped: float = 0.0
 
 
 def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
@@ -93,6 +95,7 @@ def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
         series_of(run),
         entry.ours,
         entry.oftener,
+        outcome.aborted,
     )
 
 

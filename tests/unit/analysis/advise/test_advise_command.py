@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from scaling.service import registry
 from tests.support.analysis import CONFIG, MONDAY
 from tidemark.__main__ import command_line
 from tidemark.analysis.advise import local, page
-from tidemark.analysis.advise.answered import answer, counts, flat
+from tidemark.analysis.advise.answered import answer, counts, flat, percent_text
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.advise.snippet import as_text, recommended
 from tidemark.analysis.backtest.candidates.grid import Targets
@@ -213,6 +214,26 @@ def test_saturation_comes_first_and_where_all_miss_there_is_no_winner(late, winn
     assert ("none is recommended" in html, "late least: instance-hours" in html) == (not winner, not winner)
     assert flat(found)[0]["recommended"] is (winner and found.choice.taken == played[0].policy)
     assert counts([found])["late"] is None
+
+
+@pytest.mark.parametrize(("takes", "said"), [(1, False), (80, True)])
+def test_what_scale_ins_stop_while_it_is_processed_is_told_where_it_is_much(takes, said, capsys):
+    """Half an hour of load and half an hour without, six times."""
+    counts = [600.0 if n // 30 % 2 == 0 else 6.0 for n in range(360)]
+    rows = [Reading(MONDAY + 60.0 * n, arrivals=count) for n, count in enumerate(counts)]
+    options = Options(service_rate=4.0 / takes, concurrency=4.0, maximum=500, late=0.2)
+    question = prepare("plan", rows, options, None)
+    asked, recorded = question.target, question.recorded
+    played = [play(asked, recorded, recorded.load("plan"), entry) for entry in islice(field(asked), 5)]
+    found = answer(question, Options(), played, None)
+    local.show(found)
+    shown, html = capsys.readouterr().out, page.report_of([found]).html()
+
+    sentence = (
+        f"without drain notices its scale-ins stop about {percent_text(found.shown.stopped)} of the messages"
+    )
+    assert found.choice.taken is not None
+    assert (found.shown.stopped > 0.005, sentence in shown, sentence[1:] in html) == (said, said, said)
 
 
 @pytest.mark.parametrize("file", ["docs/advise.md", "docs/service-level.md"])
