@@ -159,8 +159,7 @@ def _take(messages: Iterator[PlainMessage]) -> tuple[list[PlainMessage], Excepti
     """The next messages, and the error after them."""
     taken: list[PlainMessage] = []
     try:
-        for message in islice(messages, _AT_ONCE):
-            taken.append(message)
+        taken.extend(islice(messages, _AT_ONCE))  # keeps those before an error
     except (PublishSettingsError, OSError) as error:
         return taken, error
     return taken, None
@@ -189,7 +188,9 @@ class SendingRun:
         started = time.monotonic()
         try:
             with contextlib.suppress(PartiallySentError):  # the summary reports it
-                await sender.send(_read_in_thread(self.lines) if self.is_pipe else iter(self.lines), **options)
+                await sender.send(
+                    _read_in_thread(self.lines) if self.is_pipe else iter(self.lines), **options
+                )
         finally:
             report = sender.last_report
             complete = report is not None and self._close(report)
