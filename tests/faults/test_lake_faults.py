@@ -241,6 +241,30 @@ async def test_a_column_that_is_added_meanwhile_is_null_in_our_rows(consumer, ta
 
 
 @pytest.mark.parametrize(
+    ("columns", "change"),
+    [
+        ({"text": None}, "text"),  # its values would be left out
+        ({"gate": "string"}, "gate"),  # deltalake would cast them
+        ({"dest": "string not null"}, "dest"),
+        ({"more": "long not null"}, "more"),
+        ({"id": "string", "more": "long"}, ""),
+    ],
+)
+async def test_a_table_whose_columns_are_changed_meanwhile_gets_no_rows_that_do_not_fit(
+    consumer, table, columns, change
+):
+    sink = await consumer(table)
+    await write(sink, events(0, 1))
+    changed = {name: kind for name, kind in {**COLUMNS, **columns}.items() if kind}
+    write_deltalake(table.uri, parse_schema(changed).empty_table(), mode="overwrite", schema_mode="overwrite")
+
+    [result, _] = await write(sink, events(2, 3))
+    assert result.outcome == ("retry" if change else "written")
+    assert (f"({change}): restart it" in result.reason) is bool(change)
+    await expect(table, [] if change else [2, 3])
+
+
+@pytest.mark.parametrize(
     ("on", "words"),
     [
         ({"delta.enableDeletionVectors": "true"}, "has deletion vectors, .* DROP FEATURE deletionVectors"),

@@ -192,8 +192,10 @@ class DeltaLog:
         if table.metadata().id != self._id or self._stored_mark() != self.mark:
             raise MovedError
         refuse_unsafe(table, table.table_uri)
+        columns = pa.schema(table.schema().to_arrow())
+        _refuse_changed(columns, self._mapper.schema, table.table_uri)
         properties = CommitProperties(app_transactions=[Transaction(self._application, last)])
-        batch = _with_all_columns(_batch(self._mapper, records), pa.schema(table.schema().to_arrow()))
+        batch = _with_all_columns(_batch(self._mapper, records), columns)
         try:
             write_deltalake(table, batch, mode="append", commit_properties=properties)
         except CommitFailedError as error:
@@ -222,6 +224,27 @@ def refuse_unsafe(table: DeltaTable, uri: str) -> None:
         raise SettingsError(
             f"the Delta table at {uri} has column mapping ({_COLUMN_MAPPING}), which this sink refuses. Write to a table without it"
         )
+
+
+def _refuse_changed(found: pa.Schema, written: pa.Schema, uri: str) -> None:
+    """Raises UnavailableError where a column was removed or changed since the start: without it its values would be left out, and
+    deltalake casts what has another type. A column that was added is null if it may be.
+    """
+    changed = [each.name for each in written if not _takes(found, each)]
+    changed += [each.name for each in found if not each.nullable and each.name not in written.names]
+    if changed:
+        raise UnavailableError(
+            f"the Delta table at {uri} has other columns than when the consumer started ({', '.join(changed)}): restart it, so that"
+            " rows are made for them, or put them back"
+        )
+
+
+def _takes(found: pa.Schema, column: pa.Field) -> bool:
+    """Whether a table takes the values of a column as they are."""
+    index = found.get_field_index(column.name)
+    if index < 0 or found.field(index).type != column.type:
+        return False
+    return bool(found.field(index).nullable or not column.nullable)
 
 
 def _batch(mapper: RowMapper, records: Sequence[Record]) -> pa.RecordBatch:
