@@ -115,6 +115,7 @@ class _Writing:
             preparation=parts.preparation(sink),
         )
         self._share = NONE
+        self._unsettled = 0
 
     async def aclose(self) -> None:
         for part in (self._sink, self._dead_letters, self._checkpoints):
@@ -143,6 +144,7 @@ class _Writing:
                 f"partition {partition}: everything is written, but that could not be saved within {SAVE_WITHIN:g} s;"
                 " run the job again"
             )
+        self._unsettled = 0
 
     async def guard(self) -> None:
         """Raises what made the driver give up."""
@@ -165,10 +167,14 @@ class _Writing:
     def counts(self) -> Counts:
         if not self._driver.is_open:
             return Counts()
-        totals = self._driver.statistics().totals
+        statistics = self._driver.statistics()
+        totals = statistics.totals
+        for place in statistics.partitions:  # without it once the claim has ended
+            self._unsettled = place.unsettled
         totals_by_name = {
-            name: getattr(totals, name) for name in NUMBERS if name not in {"existed", "dropped"}
+            name: getattr(totals, name) for name in NUMBERS if name not in {"existed", "dropped", "unsettled"}
         }
+        totals_by_name["unsettled"] = self._unsettled
         superseded = totals.dropped.get(SUPERSEDED, 0)  # they are among those that existed
         totals_by_name["written"] += superseded
         totals_by_name["dropped"] = sum(totals.dropped.values()) - superseded

@@ -116,7 +116,7 @@ async def test_a_replay_killed_in_the_middle_goes_on_behind_what_was_saved(repla
         for number in range(1_500)
     }
     assert 0 < counts["0"].skipped < 1_500
-    assert counts["0"].skipped + counts["0"].written == 1_500
+    assert counts["0"].skipped + counts["0"].written == 1_500 == counts["0"].settled
 
 
 async def test_copies_of_an_event_are_written_once(replays):
@@ -124,7 +124,7 @@ async def test_copies_of_an_event_are_written_once(replays):
     with Coordinator(Shares(1_000, whole=True)) as coordinator:
         counts = await replays.run({"0": [each for each in events for _ in range(2)]}, coordinator)
 
-    assert (counts["0"].written, counts["0"].skipped) == (50, 50)
+    assert (counts["0"].written, counts["0"].skipped, counts["0"].settled) == (50, 50, 100)
 
 
 async def test_mode_create_leaves_documents_as_they_are_and_counts_them(replays):

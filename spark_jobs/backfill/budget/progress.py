@@ -13,6 +13,8 @@ class Counts(Struct, frozen=True):
     """Of one attempt at one partition, since its beginning."""
 
     received: int = 0
+    unsettled: int = 0
+    """Of those received."""
     skipped: int = 0
     """Settled by an earlier run or attempt, or the same event once more."""
     written: int = 0
@@ -42,8 +44,8 @@ class Counts(Struct, frozen=True):
 
     @property
     def settled(self) -> int:
-        """Events that need nothing more. Of one that becomes several documents each is counted, so these may be too many at first."""
-        return min(self.received, self.skipped + self.written + self.dead_letters + self.dropped)
+        """Events that need nothing more, however many documents each of them became."""
+        return self.received - self.unsettled
 
     @property
     def steps(self) -> int:
