@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidemark.foundation.log.stop_at_start import leave_on_signals
+from tidemark.foundation.log.stop_at_start import leave_on_signals, take_interrupts
 
 if TYPE_CHECKING:
     import typer
@@ -73,7 +73,9 @@ def main() -> None:
     commands = {"analysis": ANALYSIS_COMMANDS, "spark": SPARK_COMMANDS}
     alone = {part: PARTS[part] for part, own in commands.items() if sys.argv[1:2] and sys.argv[1] in own}
     with report_without_secrets():
-        command_line(alone or PARTS)()
+        program = command_line(alone or PARTS)
+        take_interrupts()
+        program()
 
 
 if __name__ == "__main__":

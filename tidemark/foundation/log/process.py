@@ -7,6 +7,7 @@ of the SDKs get their own level, which no later level or handler of the root log
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -101,14 +102,29 @@ def _print_error(kind: type[BaseException], error: BaseException, trace: Traceba
 @contextmanager
 def report_without_secrets() -> Iterator[None]:
     """For a whole command: an unexpected error ends it with the traceback and status 1, as usual, but without secrets. Typer has
-    its own hook for such errors.
+    its own hook for such errors. A full disk is one line.
     """
     keep_secrets_from_logs()
     try:
         yield
     except Exception as error:  # printed as the interpreter would
-        _print_error(type(error), error, error.__traceback__)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+            _forget_output()
+            sys.stderr.write(f"error: what the command writes finds no room: {error.strerror}\n")
+        else:
+            _print_error(type(error), error, error.__traceback__)
         raise SystemExit(1) from None
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _forget_output() -> None:
+    """Let the end of the process write nothing more to a standard output that takes nothing: it would be another error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Factory:

@@ -16,9 +16,11 @@ _LINE = b"stopped before anything was begun\n"
 def leave_on_signals(command: str) -> None:
     """Let SIGTERM and SIGINT end the process with the command's status until it handles signals. Nothing has begun by then.
 
-    Other commands end by the signal, as usual.
+    Other commands end by SIGTERM as usual, and by Ctrl-C without a traceback, until `take_interrupts`.
     """
     if command not in STATUS_WHEN_STOPPED:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+            signal.signal(signal.SIGINT, _leave_silently)
         return
 
     def leave(_number: int, _frame: FrameType | None) -> None:
@@ -27,3 +29,13 @@ def leave_on_signals(command: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
+
+
+def take_interrupts() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again, for a command that has loaded and does not handle signals itself."""
+    if signal.getsignal(signal.SIGINT) is _leave_silently:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave_silently(_number: int, _frame: FrameType | None) -> None:
+    os._exit(130)

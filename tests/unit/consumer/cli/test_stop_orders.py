@@ -4,9 +4,11 @@ import asyncio
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import tidemark.__main__ as tidemark_main
 from consumer.cli.consume import SAME_ORDER, StopOrders
 from tests.support.virtual_time import Clock
 
@@ -91,3 +93,72 @@ import {command} as main
         started.kill()
 
     assert (started.returncode, said) == (status, "stopped before anything was begun\n")
+
+
+LOADING = """
+import sys, types
+class Slow(types.ModuleType):
+    def __getattr__(self, name):
+        print("loading", flush=True)
+        import time
+        for _ in range(600):
+            time.sleep(0.1)
+sys.modules["spark_jobs.cli"] = Slow("spark_jobs.cli")
+sys.argv = ["tidemark", "status"]
+import tidemark.__main__ as main
+main.main()
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["heeded", "ignored"])
+def test_ctrl_c_ends_a_command_that_still_loads_without_a_traceback_unless_it_is_ignored(ignored):
+    """As a shell lets what it starts in the background ignore it."""
+    program = (
+        f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{LOADING}" if ignored else LOADING
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert started.stdout.readline() == "loading\n"
+        started.send_signal(signal.SIGINT)
+        if ignored:
+            with pytest.raises(subprocess.TimeoutExpired):
+                started.wait(timeout=0.5)
+            started.send_signal(signal.SIGTERM)
+        _, said = started.communicate(timeout=30)
+    finally:
+        started.kill()
+
+    assert (started.returncode, said) == (-signal.SIGTERM if ignored else 130, "")
+
+
+@pytest.mark.parametrize("command", ["schema", "--help"])
+def test_an_output_that_finds_no_room_is_one_line(command):
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tidemark", command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert ended.returncode == 1
+    assert ended.stderr == "error: what the command writes finds no room: No space left on device\n"
+
+
+def test_ctrl_c_interrupts_a_command_that_has_loaded(monkeypatch):
+    """`history pull` says then where it goes on."""
+    heard = []
+    monkeypatch.setattr("sys.argv", ["tidemark", "history"])
+    monkeypatch.setattr(
+        "tidemark.__main__.command_line", lambda _: lambda: heard.append(signal.getsignal(signal.SIGINT))
+    )
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        tidemark_main.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert heard == [signal.default_int_handler]
