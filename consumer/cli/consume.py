@@ -25,6 +25,7 @@ from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, watch_parent
 from consumer.telemetry.interval import dropped_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
+from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.azure.exporting import otlp_tracing
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.http.which_app import local_stack_problem
@@ -100,6 +101,7 @@ def consume(
             definition = only_hub(definition, hub)
         config = definition.hubs[0].config
         if not worker and (problem := local_stack_problem(settings, STORAGE, "EventHubConnection")):
+            transport_options(settings)  # raises without the certificate, for which waiting is no use
             log.warning("%s; this waits for it", problem)
         if processes > 1:
             status = supervise(

@@ -14,7 +14,7 @@ from msgspec import Meta
 from scaling.ports import CollectError, Reading
 from tidemark.foundation.azure.opening import Client, LazyClient
 from tidemark.foundation.azure.retry_after import retry_after
-from tidemark.foundation.sanitize import error_text, shorten
+from tidemark.foundation.sanitize import error_text, shorten, without_tls_object
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ class AzureEntityCollector(ABC, Generic[Client]):
         label, role = label or self._label, role or self.ROLE
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
-        story = shorten(" ".join(str(getattr(error, "message", None) or error_text(error)).split()), 300)
+        words = without_tls_object(str(getattr(error, "message", None) or error_text(error)))
+        story = shorten(" ".join(words.split()), 300)
         wait = retry_after(getattr(response, "headers", None) or {})
         after = f"; it asks to wait {wait:.0f} s" if wait else ""
         if status == 404 or isinstance(

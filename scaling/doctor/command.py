@@ -59,8 +59,6 @@ def doctor_command(
         _show(checkup, _BY_THE_APP if app_ else _BY_YOU)
         if settings is not None:
             _show_connections(settings)
-            if not checkup.is_healthy and (problem := local_stack_problem(settings, STORAGE)):
-                console.print(f"[red]{escape(problem)}[/]", soft_wrap=True)
     status = 0 if checkup.is_healthy else 1
     if checkup.left:  # threads that nobody can stop, which Python would wait for
         sys.stdout.flush()
@@ -75,10 +73,15 @@ async def _checkup(
     deployed = app_named(root, address, None)
     if deployed is None:
         settings = load_settings(root)
+        way_on = "or name a deployed app with --app"
         try:
-            check_named(root, settings, STORAGE, HUB, LEGACY_HUB, way_on="or name a deployed app with --app")
+            check_named(root, settings, STORAGE, HUB, LEGACY_HUB, way_on=way_on)
         except SettingsError as error:
             raise AppError(str(error)) from None
+        if problem := local_stack_problem(
+            settings, STORAGE
+        ):  # every check would fail for it, in words of its own
+            raise AppError(f"{problem}, {way_on}")
         return await examine(Case(settings, root, time.time, targets)), settings
     async with deployed:
         return await examine_deployed(deployed, own_settings(root), targets), None

@@ -19,6 +19,7 @@ from tidemark.foundation.secrets.known import without_known
 from tidemark.foundation.secrets.patterns import kind_of_secret, without_spelt
 
 _BREAKS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+ *")
+_TLS_OBJECT = re.compile(r"(Cannot connect to host \S+) ssl:(?:<[^>]*>|\w+)")
 _JOINERS = frozenset("\u200c\u200d")  # invisible, and part of ordinary words in Persian and Hindi
 
 
@@ -88,13 +89,19 @@ def knows_secret_in_json(text: str) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """The text of an exception. Never raises, although an exception of user code may fail to give its text, or give a text that
-    no message can contain.
+    """The text of an exception, without a TLS object. Never raises, although an exception of user code may fail to give its
+    text, or give a text that no message can contain.
     """
     try:
-        return str(error).encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
+        text = str(error).encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
+        return without_tls_object(text)
     except Exception:  # see above
         return "its text cannot be read"
+
+
+def without_tls_object(text: str) -> str:
+    """The text of aiohttp's error without the object of its TLS context."""
+    return _TLS_OBJECT.sub(r"\1", text)
 
 
 def describe_error(error: BaseException) -> str:

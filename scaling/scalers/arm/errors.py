@@ -17,7 +17,7 @@ from msgspec import Struct
 from scaling.calls.limiter import CallRefusedError
 from tidemark.foundation.azure.connections import describe_identity_error
 from tidemark.foundation.azure.retry_after import retry_after
-from tidemark.foundation.sanitize import describe_error, shorten
+from tidemark.foundation.sanitize import describe_error, error_text, shorten
 
 _CODE = re.compile(r'"[Cc]ode"\s*:\s*"(\w+)"')
 _LOCKS = frozenset({"ScopeLocked", "CannotOverwriteLockedResource"})
@@ -147,13 +147,13 @@ def _text(response: Any) -> str:
 def _story(error: Exception, text: str) -> str:
     status = error.status_code if isinstance(error, HttpResponseError) else None
     found = re.search(r'"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)"', text)
-    words = found.group(1) if found else _one_line(str(error))
+    words = found.group(1) if found else _one_line(error_text(error))
     return shorten(f"{status}: {words}" if status and status >= 400 else words, 400)
 
 
 def _words(error: Exception) -> str:
     """Those of an SDK's error, and of another one with its kind: `KeyError: 'status'` says more than `'status'`."""
-    return str(error) if isinstance(error, AzureError | TimeoutError) else describe_error(error)
+    return error_text(error) if isinstance(error, AzureError | TimeoutError) else describe_error(error)
 
 
 def _one_line(text: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.foundation.sanitize import describe_error, one_line, secret_in, without_secrets
+from tidemark.foundation.sanitize import describe_error, error_text, one_line, secret_in, without_secrets
 from tidemark.foundation.secrets import patterns
 
 KEY32 = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
@@ -142,3 +142,10 @@ def test_words_stay_readable_and_what_moves_is_made_visible():
 
 def test_an_exception_is_told_without_its_secrets_and_on_one_line():
     assert describe_error(ValueError(f"bad\nAccountKey={KEY64};x")) == "ValueError: bad AccountKey=***;x"
+
+
+def test_the_text_of_a_connection_error_names_no_object_of_this_process():
+    for tls in ("<ssl.SSLContext object at 0x7f5e>", "default", "False"):
+        error = OSError(f"Cannot connect to host acme.table.core.windows.net:443 ssl:{tls} [Name unknown]")
+
+        assert error_text(error) == "Cannot connect to host acme.table.core.windows.net:443 [Name unknown]"

@@ -5,8 +5,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 from typer import Exit
+from typer.testing import CliRunner
 
 from consumer.cli.consume import consume
+from tidemark.__main__ import command_line
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.which_app import check_app, connection_text
 from tidemark.foundation.log import terminal
@@ -47,6 +49,55 @@ def test_storage_of_the_emulator_is_the_local_stack(tmp_path, monkeypatch):
 
     with pytest.raises(SettingsError, match=r"127\.0\.0\.1:1\b"):
         check_app(tmp_path, {STORAGE: " UseDevelopmentStorage = true"}, STORAGE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("status", "status --calls", "log", "shadow", "replay t@20261121T045000.000Z", "doctor"),
+        *("order pause t --by ann", "consumer status", "consumer rate c 5 --by ann", "checkpoints show"),
+        *("dead-letters list", "dead-letters replay --all --yes", "discover --out new.toml"),
+        *("publish --hub flights --file {file}", "send --queue q --connection Bus --file {file}"),
+    ],
+)
+def test_while_the_local_stack_is_down_each_command_is_one_sentence(command, tmp_path, monkeypatch):
+    """And not ten, of which each has an SDK's advice about identities and firewalls."""
+    monkeypatch.setattr("tidemark.foundation.http.which_app._STORAGE_PORT", 1)
+    nowhere = "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+    settings = {
+        STORAGE: "UseDevelopmentStorage=true",
+        HUB: nowhere,
+        "Bus": nowhere,
+        "EVENTHUB_NAME": "flights",
+        "COSMOS_DATABASE": "flights",
+        "COSMOS_CONTAINER": "flights",
+        "PLAN": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/local",
+        "AZURE_RESOURCE_MANAGER_ENDPOINT": "https://localhost:1",
+    }
+    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": settings}))
+    (tmp_path / "lines.txt").write_text("one\n")
+    words = command.format(file=tmp_path / "lines.txt").split()
+
+    ended = CliRunner().invoke(command_line(), [*words, "--root", str(tmp_path)])
+
+    assert ended.exit_code == 1
+    assert ended.output.startswith("error: the local stack is not running: ")
+    assert ended.output.count("\n") == 1
+
+
+def test_a_consumer_waits_for_no_stack_whose_certificate_is_missing(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("tidemark.foundation.http.which_app._STORAGE_PORT", 1)
+    settings = {STORAGE: "UseDevelopmentStorage=true", "TIDEMARK_CA_BUNDLE": ".devstack/localhost.pem"}
+    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": settings}))
+    monkeypatch.setattr(
+        "consumer.cli.consume.load_definition", lambda _: SimpleNamespace(hubs=[SimpleNamespace(config=None)])
+    )
+
+    with pytest.raises(Exit) as ended:
+        consume(root=tmp_path, until="latest")
+
+    assert ended.value.exit_code == 2
+    assert "this waits for it" not in caplog.text
 
 
 def test_a_consumer_that_waits_for_the_local_stack_says_so(tmp_path, monkeypatch, caplog):

@@ -14,7 +14,7 @@ from azure.core.exceptions import AzureError
 from rich.markup import escape
 from typer import Option
 
-from scaling.scalers.arm.clients import open_resources
+from scaling.scalers.arm.clients import ENDPOINT, open_resources
 from scaling.scalers.arm.errors import classify
 from tidemark.commands.access.where import Root, fail
 from tidemark.commands.discover.found import Discovery
@@ -28,6 +28,7 @@ from tidemark.foundation.app_settings import (
     subscriptions_of,
 )
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.http.which_app import local_stack_problem
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.wording import count_text
@@ -70,6 +71,8 @@ def discover_command(
     out = out or linted
     if out.exists():
         fail(f"{out} is there already; move it away, or name another file with --out")
+    if problem := local_stack_problem(settings, ENDPOINT):
+        fail(f"{problem}, or name a subscription with --subscription")
     try:
         resources = asyncio.run(_read(settings, chosen))
         for line in not_read(resources.unread):

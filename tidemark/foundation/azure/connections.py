@@ -54,8 +54,6 @@ _Client = TypeVar("_Client")
 _lending = Lock()
 """Held while variables are added to the environment of the process."""
 
-_TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
-
 
 class ConnectionSettingsError(SettingsError, ValueError):
     """The settings of a connection are missing or malformed. The message names them, not their values."""
@@ -155,8 +153,8 @@ class IdentityCredential:
 
 def describe_network_error(error: Exception) -> str:
     """The type and text of a network error on one line, without a TLS object, and without what Event Hubs' client repeats."""
-    words, _, _ = str(error).partition("\nError condition:")
-    return sanitize_line(f"{type(error).__name__}: {_TLS_OBJECT.sub('', words)}")
+    words, _, _ = error_text(error).partition("\nError condition:")
+    return sanitize_line(f"{type(error).__name__}: {words}")
 
 
 _TRIED = re.compile(

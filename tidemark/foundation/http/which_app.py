@@ -24,6 +24,8 @@ _EMULATOR = re.compile(
     r"Endpoint=sb://(localhost|127\.0\.0\.1)(?::(\d+))?;.*UseDevelopmentEmulator=true", re.IGNORECASE
 )
 
+_ADDRESS = re.compile(r"https?://(localhost|127\.0\.0\.1):(\d+)/?", re.IGNORECASE)
+
 
 def check_app(root: Path, settings: Mapping[str, str], *connections: str, way_on: str = "") -> None:
     """Raises SettingsError if nothing in `root` or in the environment names an app, or if one of these connections is to the
@@ -104,7 +106,7 @@ def _is_azurite(connection: str) -> bool:
 def _local_address(connection: str) -> tuple[str, int] | None:
     if _is_azurite(connection):
         return "127.0.0.1", _STORAGE_PORT
-    found = _EMULATOR.search(connection)
+    found = _EMULATOR.search(connection) or _ADDRESS.fullmatch(connection.strip())
     return (found[1], int(found[2] or 5672)) if found else None
 
 

@@ -9,7 +9,7 @@ import inspect
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
 
@@ -17,7 +17,8 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.http.which_app import local_stack_problem
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.wording import percent_text
@@ -96,6 +97,12 @@ def report_early_end(entity: str, connection: str, *, stopped: str = "stopped") 
     except asyncio.CancelledError:
         console.print(stopped)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def check_local_stack(settings: Mapping[str, str], connection: str) -> None:
+    """Raises UnavailableError if the connection is to the local stack and that does not run: attempts would take ten seconds."""
+    if problem := local_stack_problem(settings, connection):
+        raise UnavailableError(problem)
 
 
 def cancel_on_signals() -> None:

@@ -152,6 +152,7 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         options.property or [], options.property_field or [], options.id_field, options.content_type
     )
     limits = BufferLimits(max_wait=options.max_wait, max_events=options.max_events)
+    command.check_local_stack(settings, options.connection)
     rows = format_of(options.file.suffix)
     with command.open_input(options.file) as source:
         encoding = await _encoding(options, settings, source, rows)

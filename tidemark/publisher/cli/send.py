@@ -105,6 +105,7 @@ async def _send(options: Options) -> Summary:
     schedule_at = _parse_time(options.schedule_at)
     format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv(options.file))
     settings = load_settings(options.root)
+    command.check_local_stack(settings, options.connection)
     endpoint = service_bus_endpoint(settings, options.connection)
     claims = options.claim_check
     container = None if claims is None else blob_container(settings, options.storage, claims)

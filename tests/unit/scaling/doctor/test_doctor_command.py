@@ -27,6 +27,11 @@ def ended(monkeypatch):
     return statuses
 
 
+@pytest.fixture(autouse=True)
+def _local_stack_runs(monkeypatch):
+    monkeypatch.setattr(command, "local_stack_problem", lambda *_: "")
+
+
 def asked(monkeypatch, checkup, *arguments):
     async def examine(case):
         asked.case = case
@@ -36,8 +41,15 @@ def asked(monkeypatch, checkup, *arguments):
     return CliRunner().invoke(command_line(), ["doctor", *arguments])
 
 
-def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
+def test_while_the_local_stack_is_down_nothing_else_is_examined(monkeypatch):
     monkeypatch.setattr(command, "local_stack_problem", lambda *_: "the local stack is not running: [x]")
+    answer = asked(monkeypatch, Checkup((FINE, BROKEN)))
+
+    assert answer.exit_code == 1
+    assert answer.output == "error: the local stack is not running: [x], or name a deployed app with --app\n"
+
+
+def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
     answer = asked(monkeypatch, Checkup((FINE, BROKEN, ODD)))
 
     assert answer.exit_code == 1
@@ -51,7 +63,6 @@ def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
         "Tried with your own rights. The app tries with its own: tidemark doctor --app https://..., docs/doctor.md.",
         "storage: the local stack (AzureWebJobsStorage)",
         "hub: localhost (EventHubConnection)",
-        "the local stack is not running: [x]",
     ]
 
 
