@@ -27,7 +27,7 @@ from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import STORE_DEADLINE
 from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView, promotion_warning
-from scaling.web.views import PoisonView, TargetView, orders_text
+from scaling.web.views import PoisonView, StatusView, TargetView, orders_text
 from tidemark.commands.access.calls import show as show_calls
 from tidemark.commands.access.protocol import Access, newest
 from tidemark.commands.access.where import Root, Where, as_text, fail, run_at, run_here, settings_of
@@ -99,6 +99,7 @@ def status(
     for view in views:
         line = view.line or f"{view.target}: no report yet; the collector runs on COLLECT_SCHEDULE"
         console.print(escape(one_line(line)), soft_wrap=True)
+        _show_silence(view, seen)
         _show_metrics(view, line)
         if (budget := view.budget) is not None:
             console.print(f"  budget: {escape(one_line(budget.text))}", soft_wrap=True)
@@ -115,6 +116,18 @@ def _reason(view: TargetView) -> str | None:
     """After a start windows fill: that is shown as collecting, not as something wrong."""
     fills = view.reason == Reason.INCOMPLETE_WINDOW and any(metric.filling for metric in view.metrics)
     return "collecting" if fills else view.reason
+
+
+LATE_INTERVALS, LATE_SLACK = 3, 30.0  # as in the dashboard's card.js
+
+
+def _show_silence(view: TargetView, seen: StatusView) -> None:
+    """That decisions have ceased: all else that is shown is of the last one."""
+    age = 0.0 if view.decided_at is None else seen.now - view.decided_at
+    if age > LATE_INTERVALS * max(view.interval, seen.collect_interval) + LATE_SLACK:
+        console.print(
+            f"  [red]no decision for {duration_text(age)}: the app does not run, or no collector[/]"
+        )
 
 
 def _show_metrics(view: TargetView, line: str) -> None:

@@ -144,6 +144,17 @@ def test_status_shows_orders_and_poison(tmp_path, running):
     assert "\x1b" not in result.output
 
 
+@pytest.mark.parametrize(("age", "shown"), [(150.0, []), (151.0, ["no decision for 211 s"])])
+def test_status_says_when_decisions_have_ceased(tmp_path, running, age, shown):
+    """A line such as 'cooling down (423 s left)' stays as it was, and looks as if somebody still decided."""
+    asyncio.run(running.pass_minutes(2))  # the last decision is a minute old
+    running.clock.now += age
+    lines = run(tmp_path, "status").output.splitlines()
+
+    found = [line.strip().partition(":")[0] for line in lines if "no decision" in line]
+    assert found == shown
+
+
 def test_status_at_80_columns_cuts_nothing_and_says_why_a_read_failed_while_another_controller_holds(
     tmp_path, running, monkeypatch
 ):
