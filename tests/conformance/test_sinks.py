@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -229,6 +229,30 @@ class TestEventHubsSink(Troubled, SinkContract):
             server.create_hub("copies", 3)
             yield HubTarget(server, azurite)
         await abandon_sockets()
+
+
+@pytest.mark.wire
+async def test_a_target_hub_made_anew_gets_nothing_before_the_sink_has_other_states(azurite, tmp_path):
+    async with EventHubsServer(ca_dir=tmp_path) as server:
+        server.create_hub("copies", 3)
+        target = HubTarget(server, azurite)
+
+        async def tried(numbers):
+            async with aclosing(target.sink()) as sink:
+                await sink.open()
+                sink.attach(await target.claim())
+                return await write(sink, [event(number) for number in numbers])
+
+        await tried(range(10))
+        server.recreate_hub("copies")
+        refused = await tried(range(10, 20))
+        assert ({each.outcome for each in refused}, await target.stored()) == ({"retry"}, [])
+        assert "the hub was recreated" in refused[0].reason
+        assert "another state_container in its options" in refused[0].reason
+        target.states += "-2"
+        written = await tried(range(10, 20))
+        assert ({each.outcome for each in written}, len(await target.stored())) == ({"written"}, 10)
+    await abandon_sockets()
 
 
 @sdk_drops_its_socket

@@ -67,6 +67,8 @@ _WAIT = WriteResult(
 
 _BEHIND = WriteResult(Outcome.RETRY, reason="an event before it is rejected first", retry_after=0.0)
 
+_WAY_ON = "; of this sink, by another state_container in its options, with which it goes on at the checkpoint"
+
 _FINAL = (ProducerDisconnectedError, InvalidProducerStateError, asyncio.CancelledError)
 """Errors after which a producer publishes no more."""
 
@@ -198,7 +200,9 @@ class Forwarder:
             log.warning("partition %s cannot be forwarded: %s", self._partition, error)
             with suppress(PublishError):
                 await self.aclose()
-            raise
+            raise UnavailableError(
+                f"{error}{_WAY_ON if 'another saved state' in str(error) else ''}"
+            ) from error
 
     async def _write(self, records: Sequence[Record]) -> Results:
         """Writes up to the first event that is too large, whose dead letter comes before the mark passes it."""
