@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +26,7 @@ from consumer.receiving.until import epoch_seconds, first_event, read_numbers
 from consumer.seeks import MOST_SEEKS, Seek
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.http.deployed_options import account_here
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import count_text
 
@@ -339,11 +338,7 @@ def _sinks_with_marks(root: Path, hub: str | None) -> list[str]:
 
 def _operator() -> str:
     """Who gives the order, as far as the machine knows."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
-        user = f"user {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
+    return f"{account_here()}@{socket.gethostname()}"
 
 
 def _numbers(text: str) -> dict[str, int]:

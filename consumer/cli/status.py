@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
@@ -16,7 +15,7 @@ from consumer.cli.support import Json, Root, console, fail, run
 from consumer.telemetry.interval import shared_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.http.callers import NOBODY, named
-from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.http.deployed_options import Account, App, By, account_here
 from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, connection_text
 from tidemark.foundation.log.terminal import print_json, table
 from tidemark.foundation.sanitize import one_line
@@ -113,7 +112,7 @@ def rate(
         bool, typer.Option("--request-units", help="The order is for request units per second, not records.")
     ] = False,
     lift: Annotated[bool, typer.Option("--lift", help="Return to the configured rate.")] = False,
-    by: Annotated[str, typer.Option(help="Your name, for the scaling log.")] = "",
+    by: By = "",
     root: Root = COMMAND_ROOT,
     app: App = None,
     account: Account = None,
@@ -125,7 +124,7 @@ def rate(
     from consumer.telemetry.rate_orders import RateOrder, Unit
     from consumer.web import api
 
-    by = by or getpass.getuser()
+    by = by or account_here()
     wish = {"rate": records, "fleet_rate": fleet}
     unit = Unit.REQUEST_UNITS if request_units else Unit.RECORDS
 

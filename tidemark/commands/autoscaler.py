@@ -35,12 +35,12 @@ from tidemark.commands.discover.command import app as discover_app
 from tidemark.commands.discover.initial import app as init_app
 from tidemark.commands.history.command import app as history_app
 from tidemark.commands.importing.command import app as import_app
-from tidemark.commands.orders import By, notify, orders
+from tidemark.commands.orders import notify, orders
 from tidemark.commands.schema import schema
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, policy_file
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError, StoreUnavailableError
-from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.http.deployed_options import Account, App, By, account_here
 from tidemark.foundation.http.which_app import connection_text
 from tidemark.foundation.log.terminal import Console, print_json, table
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -243,7 +243,7 @@ async def _promoted(access: Access, target: str | None, on: bool, by: str) -> st
         raise ValueError("TARGET: is missing; an order is for one target")
     seen = (await access.shadows(target)).get(target)
     rules = {"rules": seen.rules} if on and seen is not None and seen.rules is not None else {}
-    return await access.order(target, "promote", {"on": on, **rules}, by=by or None)
+    return await access.order(target, "promote", {"on": on, **rules}, by=by or account_here())
 
 
 @app.command("lint")

@@ -14,7 +14,7 @@ from rich.markup import escape
 from scaling.model import Direction
 from tidemark.commands.access.where import Root, Where, as_text, run_at
 from tidemark.foundation.app_settings import COMMAND_ROOT
-from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.http.deployed_options import Account, App, By, account_here
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 
@@ -24,9 +24,6 @@ orders = typer.Typer(
 notify = typer.Typer(name="notify", help="Webhooks: who is notified of what happens.", no_args_is_help=True)
 notify.callback()(lambda: None)  # else `test`, the only command, would be `notify` itself
 
-By = Annotated[
-    str, typer.Option("--by", help="Your name, for the scaling log; needed where nobody is signed in.")
-]
 Target = Annotated[str, typer.Argument(help="The target, as in tidemark.toml.")]
 
 
@@ -41,7 +38,7 @@ _SWITCHED = {Switch.ON: True, Switch.OFF: False, Switch.CONFIGURED: None}
 
 def _give(where: Where, target: str, name: str, fields: Mapping[str, Any], by: str) -> None:
     try:
-        standing = run_at(where, lambda access: access.order(target, name, fields, by=by or None))
+        standing = run_at(where, lambda access: access.order(target, name, fields, by=by or account_here()))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     Console().print(f"[magenta]{as_text(f'{target}: {standing}')}[/]", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from rich.console import Console
@@ -340,7 +341,7 @@ def test_a_shadow_that_the_app_has_not_compared_is_not_promoted(tmp_path, trying
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["plan", "--promote"], "by: is missing; a name is accepted"),
+        (["plan", "--promote", "--by", " "], "by: found ' '; a name is accepted"),
         (["--promote", "--by", "kim"], "TARGET: is missing; an order is for one target"),
         (["plam"], "found 'plam'; did you mean 'plan'?"),
     ],
@@ -434,14 +435,32 @@ def test_the_log_of_an_account_needs_no_setting_of_any_target(tmp_path, monkeypa
 
 def test_orders_are_given_by_name_and_told(tmp_path, running):
     given = run(tmp_path, "order", "pause", "plan", "--direction", "in", "--for", "30m", "--by", "ann")
-    nameless = run(tmp_path, "order", "resume", "plan")
+    nameless = run(tmp_path, "order", "resume", "plan", "--by", " ")
     unknown = run(tmp_path, "order", "resume", "plam", "--by", "ann")
     wrong = run(tmp_path, "order", "override", "plan", "99", "--by", "ann")
 
     assert (given.exit_code, words(given)) == (0, "plan: scaling in paused for 30 min")
-    assert "by: is missing; a name is accepted" in words(nameless)
+    assert "by: found ' '; a name is accepted" in words(nameless)
     assert "TARGET: found 'plam'; accepted are plan" in words(unknown)
     assert "capacity: found 99; accepted are whole numbers 1 to 10" in words(wrong)
     assert [each.exit_code for each in (nameless, unknown, wrong)] == [2, 2, 2]
     (entry,) = asyncio.run(running.entries("control"))
     assert entry.by == "ann"
+
+
+@pytest.mark.parametrize("account", ["kim", None])
+def test_an_order_without_a_name_has_that_of_the_account_here(tmp_path, running, monkeypatch, account):
+    """As for the rate of a consumer. In a container an account may have no name."""
+
+    def getuser():
+        if account is None:
+            raise OSError("no such user")
+        return account
+
+    monkeypatch.setattr("getpass.getuser", getuser)
+
+    given = run(tmp_path, "order", "resume", "plan")
+
+    assert given.exit_code == 0
+    (entry,) = asyncio.run(running.entries("control"))
+    assert entry.by == account or re.fullmatch(r"user \d+", entry.by)

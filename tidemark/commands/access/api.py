@@ -51,7 +51,6 @@ class ApiAccess:
             targets = {target: targets[target]}
         return {name: view.shadow for name, view in targets.items() if view.shadow is not None}
 
-    async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str | None) -> str:
-        body = dict(fields) if by is None else {**fields, "by": by}
-        view = await self._app.post(("scaling", target, name), TargetView, body)
+    async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str) -> str:
+        view = await self._app.post(("scaling", target, name), TargetView, {**fields, "by": by})
         return "; ".join(orders_text(view)) or "no order stands"

@@ -46,7 +46,7 @@ class Access(Protocol):
         """The shadow of one target or of all that have one. Raises ValueError for an unknown target."""
         ...
 
-    async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str | None) -> str:
+    async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str) -> str:
         """Gives an order; returns what stands now, in words. `by` is a name where nobody is signed in."""
         ...
 

@@ -77,7 +77,7 @@ class StorageAccess:
         }
         return {name: view for name, view in seen.items() if view is not None}
 
-    async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str | None) -> str:
+    async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str) -> str:
         """Raises ConflictError when other orders kept winning, StoreUnavailableError."""
         policy = self._autoscaler.config.policies.get(target)
         if policy is None:
