@@ -81,16 +81,14 @@ def test_a_part_whose_packages_are_missing_is_told_and_the_others_work(monkeypat
 
     monkeypatch.setattr(importlib, "import_module", without)
 
-    assert (
-        f"Without the {extra}: 'mmh3' is missing; in a clone of Tidemark, pip install . './cli[{extra}]'"
-        in help_text()
-    )
+    assert f"Without the {extra}: 'mmh3' is missing; {version.install_hint(extra)}" in help_text()
 
 
 def test_publishing_is_absent_without_one_of_its_sdks_although_it_loads_them_when_it_runs(monkeypatch):
     monkeypatch.setattr(commands, "find_spec", lambda name: None if name == "azure.servicebus" else name)
 
-    assert "Without the publisher: 'azure.servicebus' is missing; in a clone of Tidemark" in help_text()
+    hint = version.install_hint("publisher")
+    assert f"Without the publisher: 'azure.servicebus' is missing; {hint}" in help_text()
 
 
 def test_the_autoscalers_commands_load_nothing_of_a_part_whose_packages_may_be_missing():
@@ -159,6 +157,15 @@ def test_both_distributions_are_of_one_release():
 
 
 CLONE = "in a clone of Tidemark, "
+
+
+def test_the_hint_in_the_environment_that_make_has_made_is_a_target_of_make(monkeypatch, tmp_path):
+    """pip would install a second copy of the clone's own packages there, and run that from then on."""
+    (tmp_path / "devstack" / "setup").mkdir(parents=True)
+    (tmp_path / ".venv").mkdir()
+    monkeypatch.setattr(version, "prefix", str(tmp_path / ".venv"))
+
+    assert version.install_hint("analysis") == f"make setup, in {tmp_path}"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,10 @@ def install_hint(extra: str) -> str:
         command = f"pip install '.[{extra}]'"
     elif find_spec("tidemark.commands") is None:  # the app in Azure and the image are deployed without them
         return f"what is deployed needs the extra '{extra}': docs/deploying/packages.md#extras says how"
+    elif (
+        Path(prefix).name == ".venv" and Path(prefix, "../devstack/setup").exists()
+    ):  # made by make, of a clone
+        return f"make setup, in {Path(prefix).parent}"
     elif Path(prefix, "uv-receipt.toml").exists():  # the environment of a tool of uv, which has no pip
         command = f"uv tool install './cli[{extra}]', with the extras that you have: others are removed"
     elif Path(prefix, "pipx_metadata.json").exists():

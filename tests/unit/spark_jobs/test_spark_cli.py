@@ -16,6 +16,7 @@ from spark_jobs.telemetry_aggregation import inputs
 from tidemark.analysis import option_values
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.options import app_settings, with_groups
+from tidemark.foundation.version import install_hint
 
 HIDDEN = """
 import sys
@@ -41,7 +42,7 @@ def test_the_jobs_are_listed_and_named_as_missing_without_their_libraries() -> N
     asked = tidemark("spark", "telemetry-aggregation", "--help")
     assert asked.returncode == 1
     assert asked.stderr.strip() == (
-        "error: 'telemetry-aggregation' needs the package 'pyspark': in a clone of Tidemark, pip install . './cli[spark]'"
+        f"error: 'telemetry-aggregation' needs the package 'pyspark': {install_hint('spark')}"
     )
 
 

@@ -170,8 +170,7 @@ def _resource(
     if entity is None or beside is None or not name:
         missing = "" if entity is None else f" of the connection {entity.connection}"
         raise PullError(
-            f"--resource-id is missing: the resource id of the namespace or storage account{missing}; the settings do "
-            "not tell it"
+            f"--resource-id is missing: the resource id of the namespace or storage account{missing}; no setting names it"
         )
     resource = named(beside.subscription, beside.group, entity.kind.service.type, name)
     return resource, f"connection {entity.connection}"

@@ -3,6 +3,7 @@
 import builtins
 import gzip
 import os
+import re
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from tidemark.analysis.backtest.reading import read_arrivals
 from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.commands.history import files
 from tidemark.commands.history.model import Minute, PullError
+from tidemark.foundation.version import install_hint
 
 MINUTES = {
     29_000_000: Minute(5.0, 2),
@@ -147,7 +149,7 @@ def test_parquet_without_pyarrow_says_what_to_install_and_csv_needs_nothing(tmp_
 
     with pytest.raises(
         PullError,
-        match=r"needs the package pyarrow: in a clone of Tidemark, pip install \. '\./cli\[analysis\]'; .csv",
+        match=re.escape(f"needs the package pyarrow: {install_hint('analysis')}; .csv"),
     ):
         files.check_place(tmp_path / "h.parquet")
     files.check_place(tmp_path / "h.csv")
