@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +29,9 @@ from spark_jobs.cli import JOBS, run_command
 LOOK_EVERY = 0.2
 NEXT = "next: tidemark "
 """How a job begins the line that names the command after it."""
+PROGRAM = ".venv/bin/tidemark"  # it is on nobody's PATH after `make demo`
+_OF_DATABASE = ("spark backfill", "spark reconciliation")
+"""Commands that read or write a database; the demo's ends with the demo."""
 SMALL_DATA = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
@@ -64,6 +67,28 @@ class JobResult(Struct, frozen=True):
     status: int
     seconds: float
     lines: tuple[str, ...]
+
+
+def as_after_the_demo(line: str) -> str:
+    """A line of a job; one that names the next command says how that is run when the demo is over."""
+    if not line.startswith(NEXT):
+        return line
+    command = line.removeprefix(NEXT)
+    when = "next, with a database of your own" if command.startswith(_OF_DATABASE) else "next"
+    return f"{when}: {PROGRAM} {command}"
+
+
+class AfterTheDemo:
+    """A stream whose lines are those of `as_after_the_demo`. A job writes each of them at once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write("\n".join(map(as_after_the_demo, text.split("\n"))))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def remember_java_names() -> None:
@@ -175,7 +200,9 @@ def _run_aloud(call: JobCall, command: Callable[..., None], place: str) -> JobRe
     console.rule(f"[bold]{place}: {call.job}[/]")
     console.print(call.title, markup=False)
     began = time.monotonic()
-    status = _ended(call, command)
+    out, err = (cast("TextIO", AfterTheDemo(stream)) for stream in (sys.stdout, sys.stderr))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = _ended(call, command)
     return JobResult(call.job, status, time.monotonic() - began, ())
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
-from devstack.demo.spark.child import LOOK_EVERY, NEXT, JobCall, JobResult, run_jobs
+from devstack.demo.spark.child import LOOK_EVERY, JobCall, JobResult, as_after_the_demo, run_jobs
 from devstack.demo.streaming.run import TARGET, StreamingRun
 from devstack.event_hubs.storage.capture import CapturedEvent, captured_event, write_capture
 from devstack.event_hubs.storage.hubs import Hub
@@ -34,7 +34,6 @@ Result = TypeVar("Result")
 NEEDED = ("pyspark", "pandas", "pyarrow", "numpy", "fastavro", "matplotlib")  # the extra `spark`
 WITHIN = 900.0  # seconds for both; the limit is for a machine that does much else
 WINDOW = 10  # seconds of a capture file
-PROGRAM = ".venv/bin/tidemark"  # it is on nobody's PATH after `make demo`
 
 TITLES = {
     "reconciliation": "Reconciliation of hub, container and dead letters",
@@ -182,12 +181,7 @@ def show(done: JobsDone, folder: Path, console: Console) -> None:
         title = TITLES.get(result.job, result.job)
         console.print(f"{mark} {title}, {result.seconds:.0f} s")
         for line in result.lines:
-            if line.startswith(NEXT):
-                command = line.removeprefix(NEXT)
-                # These jobs read or write a database, and the demo's ends with the demo.
-                when = "next, with a database of your own" if command.startswith("spark ") else "next"
-                console.print(f"  {when}: {PROGRAM} {escape(command)}", soft_wrap=True)
-            elif not line.endswith(".html"):  # where it was written to; a copy is named below
-                console.print(f"  {escape(line)}", soft_wrap=True)
+            if not line.endswith(".html"):  # where it was written to; a copy is named below
+                console.print(f"  {escape(as_after_the_demo(line))}", soft_wrap=True)
     pages = ", ".join(str(page) for page in sorted(folder.glob("*.html")))
     console.print(f"[bold]reports[/] {escape(pages)}", soft_wrap=True)

@@ -25,8 +25,7 @@ from rich.table import Table
 
 from devstack.cosmos.server import DEFAULT_KEY
 from devstack.demo.spark import large_data as data
-from devstack.demo.spark.child import JobCall, read_results
-from devstack.demo.spark.jobs import PROGRAM
+from devstack.demo.spark.child import PROGRAM, JobCall, read_results
 from devstack.processes.azurite import Azurite
 from devstack.processes.child import ChildProcess
 from devstack.servers.certificates import ensure_certificate

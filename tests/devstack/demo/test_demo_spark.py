@@ -271,6 +271,10 @@ def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, t
             "spark backfill --capture data",
             "next, with a database of your own: .venv/bin/tidemark spark backfill",
         ),
+        (
+            "spark telemetry-aggregation --metrics data",
+            "next: .venv/bin/tidemark spark telemetry-aggregation",
+        ),
     ],
 )
 def test_the_command_after_a_job_works_after_the_demo_or_says_what_it_needs(
@@ -281,6 +285,26 @@ def test_the_command_after_a_job_works_after_the_demo_or_says_what_it_needs(
     show(JobsDone((JobResult("reconciliation", 0, 1.0, said),)), tmp_path, Console(width=200))
 
     assert printed in capsys.readouterr().out
+
+
+def test_a_job_that_prints_for_itself_names_the_command_in_the_same_way(monkeypatch, tmp_path, capsys):
+    def command(to: str) -> None:
+        Console(stderr=True).print(f"{NEXT}spark backfill --capture {to}", highlight=False, soft_wrap=True)
+        typer.echo("next year")
+
+    job = types.ModuleType("a_job")
+    job.command = command
+    monkeypatch.setitem(sys.modules, "a_job", job)
+    monkeypatch.setitem(spark_child.JOBS, "a-job", "a_job")
+    calls = msgspec.json.encode([JobCall("a-job", ("data",), "a title")]).decode()
+
+    spark_child.main(calls, str(tmp_path / "results.jsonl"), "aloud")
+
+    printed = capsys.readouterr()
+    assert (
+        printed.err == "next, with a database of your own: .venv/bin/tidemark spark backfill --capture data\n"
+    )
+    assert printed.out.endswith("a title\nnext year\n")
 
 
 def test_a_failed_check_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):
