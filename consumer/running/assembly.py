@@ -163,6 +163,17 @@ class Parts:
         group = self.config.consumer_group + SUFFIX
         return Parts(structs.replace(self.config, consumer_group=group), self.settings).dead_letters()
 
+    def parked_elsewhere(self) -> Iterator[tuple[str, DeadLetterStore]]:
+        """Where else events may be parked, by a start that kept dead letters in Blob Storage, as most do. Nothing is created there."""
+        if self.config.dead_letters is not DeadLettersKind.BLOB:
+            with suppress(ConnectionSettingsError):  # then no start before this one had them there
+                container = self._container(self.config.dead_letters_container)
+                stream = structs.replace(self.stream, consumer_group=self.config.consumer_group + SUFFIX)
+                yield (
+                    f"the container '{container.container_name}'",
+                    BlobDeadLetterStore(container, stream, create=False),
+                )
+
     def dead_letters(self) -> DeadLetterStore:
         config = self.config
         if config.dead_letters is DeadLettersKind.BLOB:

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
@@ -40,6 +42,9 @@ FINAL_REPORT_WITHIN = 5.0
 CLOSE_WITHIN = FINAL_REPORT_WITHIN
 """Seconds for sinks and stores to close; they close concurrently."""
 
+ELSEWHERE_WITHIN = 30.0
+"""Seconds for a store of other settings to answer. Chosen: as for one of these settings."""
+
 Share = Callable[[float | None], float | None]
 """From the rate of an instance to the rate of this process; None means no limit."""
 
@@ -51,6 +56,9 @@ def undivided(rate: float | None) -> float | None:
 
 class ConsumerProcess:
     """One consumer with its adapters. `run` may be called once."""
+
+    _found: Mapping[str, Checkpoint | str] = MappingProxyType({})  # positions before this start
+    _looking: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -93,6 +101,7 @@ class ConsumerProcess:
         )
         self._sinks = parts.sink_names
         self._others = list(parts.other_positions())
+        self._parked_elsewhere = list(parts.parked_elsewhere())
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
             parts.receiver(),
@@ -147,6 +156,7 @@ class ConsumerProcess:
             self._reporter.start()
             if self._others:
                 await when_available("the positions", self._check_other_positions, stop=stop)
+            self._looking = asyncio.create_task(self._look_elsewhere(), name="elsewhere")
             if self.config.dry_run:
                 await when_available("the checkpoints", self._copy_positions, stop=stop)
             await self._consume(stop)
@@ -163,6 +173,8 @@ class ConsumerProcess:
                 await self._aclose()
             finally:
                 beating.cancel()
+                if self._looking is not None:
+                    self._looking.cancel()
 
     async def _consume(self, stop: asyncio.Event) -> None:
         receiver = self.consumer.receiver
@@ -186,36 +198,60 @@ class ConsumerProcess:
 
     async def _check_other_positions(self) -> None:
         """Raises PositionError where a first start would skip events, because with the sinks of before the positions were elsewhere;
-        UnavailableError. Warns where positions are further there, as after a change of the sinks and back.
+        UnavailableError.
         """
-        deadline, skips = asyncio.get_running_loop().time() + 30.0, self.config.policy.start != "earliest"
-        stored = await self._stored.load_all(deadline=deadline)
+        deadline = asyncio.get_running_loop().time() + ELSEWHERE_WITHIN
+        self._found = await self._stored.load_all(deadline=deadline)
+        if self._found or self.config.policy.start == "earliest":
+            return
         to_begin = "to begin there anyway, run `tidemark checkpoints set --all --latest`, which skips what the hub has"
         for where, store in self._others:
             try:
                 found = await store.load_all(deadline=deadline)
             except TidemarkError as error:
-                if skips and not stored:
-                    raise UnavailableError(
-                        f"a start with other sinks may have left positions in {where}, which CONSUMER_START would skip from, and"
-                        f" it cannot be read: {error}; {to_begin}"
-                    ) from error
-                continue
-            later = later_positions(stored, found)
-            has = "no position is stored" if not stored else f"positions before those of {where} are stored"
-            text = (
-                f"hub {self.config.hub}, group {self.config.consumer_group}: {has} for these sinks, and {where} has"
-                f" {count_text(len(later), 'position')} of a{' later' if stored else ''} start with other sinks. To go on there, put"
-                " back the settings or the file of before, run `tidemark checkpoints export > positions.json`, change them again, and"
-                " run `tidemark checkpoints set --from positions.json`"
-            )
-            if later and skips and not stored:
+                raise UnavailableError(
+                    f"a start with other sinks may have left positions in {where}, which CONSUMER_START would skip from, and"
+                    f" it cannot be read: {error}; {to_begin}"
+                ) from error
+            if found:
                 raise PositionError(
-                    f"{text}. CONSUMER_START would skip events that were not written; {to_begin}"
+                    f"{self._elsewhere_text(where, len(found))}. CONSUMER_START would skip events that were not written; {to_begin}"
                 )
-            if later:
-                begins = "goes on at the stored positions" if stored else "begins at the earliest event"
-                log.warning("%s. This start %s, so events are written again", text, begins)
+
+    def _elsewhere_text(self, where: str, count: int) -> str:
+        has, later = (
+            (f"positions before those of {where} are stored", "later ")
+            if self._found
+            else ("no position is stored", "")
+        )
+        return (
+            f"hub {self.config.hub}, group {self.config.consumer_group}: {has} for these sinks, and {where} has"
+            f" {count_text(count, 'position')} of a {later}start with other sinks. To go on there, put back the settings or the"
+            " file of before, run `tidemark checkpoints export > positions.json`, change them again, and run `tidemark"
+            " checkpoints set --from positions.json`"
+        )
+
+    async def _look_elsewhere(self) -> None:
+        """Warns of what is left of a start with other settings, while this one consumes: positions, which are later after a change of
+        the sinks and back, and parked events, which are settled, so that they would be lost in silence.
+        """
+        deadline = asyncio.get_running_loop().time() + ELSEWHERE_WITHIN
+        began = "goes on at the stored positions" if self._found else "begins at the earliest event"
+        for where, store in self._others:
+            with suppress(TidemarkError):
+                if later := later_positions(self._found, await store.load_all(deadline=deadline)):
+                    text = self._elsewhere_text(where, len(later))
+                    log.warning("%s. This start %s, so events are written again", text, began)
+        for where, parked in self._parked_elsewhere:
+            with suppress(TidemarkError, TimeoutError):  # most often there is no such container
+                async with asyncio.timeout_at(deadline):
+                    async for _ in parked.list():
+                        log.warning(
+                            "hub %s, group %s: events are parked in %s, by a start that kept its dead letters there, and this one"
+                            " does not try them again. Put its settings back and run `tidemark dead-letters replay --parked --all`",
+                            *(self.config.hub, self.config.consumer_group, where),
+                        )
+                        break
 
     async def _copy_positions(self) -> None:
         deadline = asyncio.get_running_loop().time() + 30.0
@@ -228,7 +264,7 @@ class ConsumerProcess:
         parts: list[Any] = [driver.sink, driver.dead_letters, driver.checkpoints, self.consumer.leases]
         if driver.parked is not None:
             parts.append(driver.parked)
-        parts += [store for _, store in self._others]
+        parts += [store for _, store in (*self._others, *self._parked_elsewhere)]
         if self._stored is not driver.checkpoints:
             parts.append(self._stored)
         try:

@@ -6,13 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from consumer.config import read_config
 from consumer.definition.reading import read_definition
 from consumer.errors import PositionError
-from consumer.model import Checkpoint
+from consumer.model import Checkpoint, DeadLetter, Event, Rejection
 from consumer.running.process import ConsumerProcess
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.tables import TABLES
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.virtual_time import Clock
 from tests.torture.definitions import SETTINGS, SINKS, STREAM
 from tidemark.foundation.errors import UnavailableError
@@ -57,8 +59,9 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
 ):
     url = f"sqlite:///{tmp_path}/rows.db"
     clock = Clock()
-    blob = MemoryCheckpointStore(clock=clock)
+    blob, parked = MemoryCheckpointStore(clock=clock), MemoryDeadLetterStore()
     monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
+    monkeypatch.setattr("consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: parked)
 
     async def main():
         [hub] = read_definition(text_of(sinks, start), {**SETTINGS, "CONSUMER_SQL_URL": url}, name="f").hubs
@@ -73,9 +76,9 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
         process = ConsumerProcess(hub.config, hub.settings, hub=hub)
 
         async def nothing(_):
-            """In place of the hub, and of the final report."""
+            """In place of the final report."""
 
-        process._consume = nothing
+        process._consume = lambda _: process._looking
         process._reporter = SimpleNamespace(start=lambda: None, aclose=nothing, problem="")
         stop = asyncio.Event()
 
@@ -98,3 +101,34 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
     else:
         asyncio.run(main())
     assert ("events are written again" in caplog.text) is (outcome == "warned")
+
+
+@pytest.mark.parametrize(
+    ("sink", "dead_letters", "is_told"),
+    [("sql", "sql", True), ("cosmos", "sql", True), ("cosmos", "blob", False)],
+)
+def test_events_that_were_parked_in_the_container_of_other_settings_are_told(
+    sink, dead_letters, is_told, tmp_path, monkeypatch, caplog
+):
+    parked = MemoryDeadLetterStore()
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: MemoryCheckpointStore())
+    monkeypatch.setattr("consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: parked)
+    settings = {
+        **SETTINGS,
+        "EVENTHUB_NAME": "h",
+        "COSMOS_DATABASE": "d",
+        "COSMOS_CONTAINER": "c",
+        "CONSUMER_SINK": sink,
+        "CONSUMER_DEAD_LETTERS": dead_letters,
+        "CONSUMER_SQL_URL": f"sqlite:///{tmp_path}/rows.db",
+    }
+
+    async def main():
+        letter = DeadLetter("h", "$Default~parked", Event("0", 1, "", 0.0, b""), Rejection("r", ""), 1, 0.0)
+        await parked.put([letter], deadline=0.0)
+        process = ConsumerProcess(read_config(settings), settings)
+        await process._look_elsewhere()
+        await process._aclose()
+
+    asyncio.run(main())
+    assert ("events are parked in the container" in caplog.text) is is_told
