@@ -174,6 +174,9 @@ def _show(consumer: ConsumerView) -> None:
         if one.problem:
             name = escape(one_line(one.instance))
             console.print(f"  [red]{name} failed:[/] {escape(one_line(one.problem))}", soft_wrap=True)
+    # Newest first: a start that a later one repeats is not shown again.
+    for notice in dict.fromkeys(one.notice for one in consumer.instances if one.notice):
+        console.print(f"  [yellow]note:[/] {escape(one_line(notice))}", soft_wrap=True)
     console.print(instances)
     if consumer.partitions:
         _show_partitions(consumer.partitions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,9 +25,11 @@ from consumer.definition.loading import load_definition
 from consumer.definition.model import Definition, HubDefinition, SinkDefinition
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
 from consumer.formats import DecoderName, registry_of
+from consumer.leasing.start_position import changed_routes, rerouted_text
 from consumer.options import WritingTexts
 from consumer.running.assembly import Parts
 from consumer.running.hubs import longest_slice
+from consumer.running.other_positions import TO_GO_ON, find_other_positions
 from consumer.sinks.cosmos.client import ContainerDefinition
 from consumer.telemetry.rate_orders import TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
@@ -33,11 +37,14 @@ from tidemark.foundation.app_settings import STORAGE
 from tidemark.foundation.azure.connections import Settings
 from tidemark.foundation.azure.trials import blobs_absent, table_absent
 from tidemark.foundation.checkup import Check, Finding, Needs, failed, ok, storage, unknown, warning
-from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.wording import duration_text
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.wording import count_text, duration_text
 
 _SETTINGS = "consumer's settings"
 _TARGETS = ("COSMOS_DATABASE", "COSMOS_CONTAINER", "CONSUMER_SINK", "CONSUMER_SQL_URL")
+
+LOOK_WITHIN = 20.0
+"""Seconds to read all positions; a check has 25."""
 
 _DOCUMENTS = "the role 'Cosmos DB Built-in Data Contributor' (of Cosmos DB's own), or a key that may write,"
 _BLOBS = "the 'Storage Blob Data Contributor' role, or the right key,"
@@ -130,9 +137,11 @@ def _of_consumer(hub: HubDefinition) -> Iterator[Check]:
             yield _opened(hub, sink)
     if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}:
         yield _sql(settings, config)
+    # With the trigger the host keeps the positions; the consumer only notes which hub they belong to.
+    hosted = read_hosting(settings) is Hosting.TRIGGER
+    if not hosted:
+        yield _positions(hub)
     if config.checkpoints is StoreKind.BLOB:
-        # With the trigger the host keeps the positions; the consumer only notes which hub they belong to.
-        hosted = read_hosting(settings) is Hosting.TRIGGER
         yield _container(settings, config, "known hub" if hosted else "checkpoints", config.blob_container)
     if config.dead_letters is DeadLettersKind.BLOB:
         yield _container(settings, config, "dead letters", config.dead_letters_container)
@@ -269,6 +278,46 @@ def _sql(settings: Settings, config: ConsumerConfig) -> Check:
         return [storage(subject, absent=bool(absent), check="write")]
 
     return Check("write", subject, Needs(_ROWS, subject), call)
+
+
+def _positions(hub: HubDefinition) -> Check:
+    """What the next start makes of the stored positions, where the settings or the file have changed since they were stored."""
+    config = hub.config
+    in_sql = config.checkpoints is StoreKind.SQL
+    place = (
+        "database of CONSUMER_SQL_URL" if in_sql else f"the storage account of {config.storage_connection}"
+    )
+    subject = f"hub {config.hub}, group {config.consumer_group}"
+
+    async def call() -> list[Finding]:
+        deadline = asyncio.get_running_loop().time() + LOOK_WITHIN
+        async with contextlib.AsyncExitStack() as closing:
+            try:
+                parts = Parts(structs.replace(config, dry_run=True), hub.settings, hub)  # it creates nothing
+                store = parts.checkpoints()
+                closing.push_async_callback(store.aclose)
+                stored = await store.load_all(deadline=deadline)
+            except (TidemarkError, ImportError):
+                return []  # the check of that store says why
+            elsewhere = list(parts.other_positions())
+            for _, other in elsewhere:
+                closing.push_async_callback(other.aclose)
+            try:
+                others = await find_other_positions(config, stored, elsewhere, deadline=deadline)
+            except UnavailableError as error:
+                return [unknown("positions", subject, str(error), "let it be read, or remove its setting")]
+        findings = [
+            (failed if other.is_refused else warning)(
+                "positions", subject, f"{other.found}. {other.outcome}", f"to go on there, {TO_GO_ON}"
+            )
+            for other in others
+        ]
+        if rerouted := changed_routes(stored, config.policy.routes):
+            remedy = "nothing, if only events from there on are meant; `tidemark checkpoints set` goes back to earlier ones"
+            findings.append(warning("positions", subject, rerouted_text(rerouted), remedy))
+        return findings or [ok("positions", subject, f"{count_text(len(stored), 'position')} stored")]
+
+    return Check("positions", subject, Needs(_ROWS if in_sql else _BLOBS, place), call)
 
 
 def _container(settings: Settings, config: ConsumerConfig, name: str, container: str) -> Check:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from msgspec import Struct, structs
 
 from consumer.errors import PositionError
+from consumer.leasing.balance import partition_order
 from consumer.model import NOTHING_SETTLED, Checkpoint, Origin, PartitionState
 from consumer.options import OnDistrust, OnGap, PositionPolicy
 from tidemark.foundation.wording import count_text
@@ -188,6 +189,33 @@ def later_positions(
             continue
         found.append(partition)
     return found
+
+
+def changed_routes(stored: Mapping[str, Checkpoint | str], routes: str) -> dict[str, int]:
+    """The positions of partitions that were claimed with other routes than the digest `routes` is of."""
+    return {
+        partition: checkpoint.sequence_number
+        for partition, checkpoint in stored.items()
+        if isinstance(checkpoint, Checkpoint) and routes and checkpoint.origin.routes not in {"", routes}
+    }
+
+
+NAMED = 4
+"""Partitions that a text names. Chosen: more do not fit a line."""
+
+
+def rerouted_text(positions: Mapping[str, int]) -> str:
+    """That the routes have changed, at these positions of partitions."""
+    ordered = sorted(positions, key=partition_order)
+    named = [
+        f"{'the first position' if positions[name] == NOTHING_SETTLED else f'event {positions[name]}'} of partition {name}"
+        for name in ordered[:NAMED]
+    ]
+    others = count_text(len(ordered) - NAMED, "other partition")
+    ends = ", ".join([*named, *([f"those of {others}"] if len(ordered) > NAMED else [])])
+    return (
+        f"the routes have changed: the new ones take what is not settled after {ends}, and nothing before it"
+    )
 
 
 def since_of(others: Iterable[Checkpoint | str], hub: int) -> float | None:

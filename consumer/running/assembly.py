@@ -40,6 +40,7 @@ from consumer.telemetry.reporter import Reporter
 from consumer.telemetry.stats_store import TableStatsStore
 from tidemark.foundation.app_settings import STORAGE
 from tidemark.foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
+from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.secrets.known import hide_settings
 from tidemark.foundation.tracing.spans import Spans, spans
 
@@ -128,25 +129,31 @@ class Parts:
         return self._sql.checkpoints()
 
     def other_positions(self) -> Iterator[tuple[str, CheckpointStore]]:
-        """Where else the hub's positions may be, with other sinks: one that writes SQL alone keeps them in its database. Nothing is
-        created there.
+        """Where else the hub's positions may be: CONSUMER_CHECKPOINTS chooses the container or the database of CONSUMER_SQL_URL, and
+        one that writes SQL alone keeps them with its rows. Nothing is created there. What these settings cannot open is left out.
         """
-        if self.config.sink is SinkKind.SQL:
-            with suppress(ConnectionSettingsError):  # then no start before this one had them there
-                container = self._container(self.config.blob_container)
+        config = self.config
+        if config.checkpoints is StoreKind.SQL:
+            with suppress(ConnectionSettingsError):
+                container = self._container(config.blob_container)
                 yield (
                     f"the container '{container.container_name}'",
                     BlobCheckpointStore(container, self.stream),
                 )
-        for sink in self._hub.sinks if len(self._hub.sinks) > 1 else ():
-            if sink.type == SinkKind.SQL:
-                from consumer.running.sql_parts import SqlParts  # noqa: PLC0415 - as in _sql
+        of_sinks = [sink.options for sink in self._hub.sinks if sink.type == SinkKind.SQL]
+        if not (of_sinks or config.sql.url):
+            return
+        with suppress(ImportError, SettingsError):
+            from consumer.running.sql_parts import SqlParts, sql_options  # noqa: PLC0415 - as in _sql
 
-                context = replace(self._sink_context, dry_run=True, shared={})
-                yield (
-                    f"the database of {sink.options.connection}",
-                    SqlParts(sink.options, context).checkpoints(),
-                )
+            context = replace(self._sink_context, dry_run=True, shared={})
+            seen = {"", config.sql.url if config.checkpoints is StoreKind.SQL else ""}
+            for options in (*of_sinks, sql_options(config.sql)):
+                url = context.settings.get(options.connection, "").strip()
+                if url not in seen:
+                    seen.add(url)
+                    store = SqlParts(options, context).checkpoints()
+                    yield (f"the database of {options.connection}", store)
 
     def known_hubs(self) -> CheckpointStore:
         """The store in which a trigger notes which hub it receives from; its positions are in the host's own store."""

@@ -43,7 +43,7 @@ PREPARED_BYTES = 1 << 20
 class Driver:
     """`failed` gets the error that ends the consumer; `receiving` is cleared while the pipeline takes no events.
 
-    `on_checkpoint` is called with each saved checkpoint and the number of events that are unsettled then, `on_fenced`
+    `on_claim` is called with each claim, `on_checkpoint` with each saved checkpoint and the number of events that are unsettled then, `on_fenced`
     with a partition and an epoch that another consumer replaced, `on_answer` after each write with the name of the sink and whether it was
     reached. `chance` spreads retries in time. Without a `preparation` the sink reads the bodies of events itself.
     """
@@ -53,6 +53,7 @@ class Driver:
     checkpoints: CheckpointStore
     dead_letters: DeadLetterBox
     _: KW_ONLY
+    on_claim: Callable[[Claim], None] | None = None
     on_checkpoint: Callable[[Checkpoint, int], None] | None = None
     on_fenced: Callable[[str, int], None] | None = None
     on_answer: Callable[[str, bool], object] | None = None
@@ -165,6 +166,8 @@ class Driver:
         self._feed(effects.PartitionClaimed(claim))
         if self._parking is not None and is_new:
             self._parking.claimed(claim)
+        if self.on_claim is not None:
+            self.on_claim(claim)
 
     def expired(self, partition: str, epoch: int, count: int) -> None:
         """Counts events that retention removed before they were received."""

@@ -17,7 +17,6 @@ from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
 from consumer.errors import PositionError
 from consumer.leasing.ownership import unique_owner
-from consumer.leasing.start_position import later_positions
 from consumer.model import Checkpoint
 from consumer.options import DriverSettings
 from consumer.probes.beating import Beating
@@ -25,14 +24,14 @@ from consumer.probes.server import Board
 from consumer.receiving.until import EndAt, UntilReceiver
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver
+from consumer.running.other_positions import find_other_positions
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.telemetry.rate_orders import Limits, Unit
 from consumer.telemetry.records import shared
-from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.shared_rate import Share as SharedRateOfHub
-from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -112,6 +111,7 @@ class ConsumerProcess:
         )
         self._reporter = reporter(parts, self.owner, self._statistics, self._limits(share))
         self.driver.on_checkpoint = self._reporter.on_checkpoint
+        self.driver.on_claim = self._reporter.on_claim
         self.board = Board(self._reporter.identity, clock())
         """What probes answer from; see consumer/probes."""
         self._beating = self._make_beating()
@@ -197,60 +197,39 @@ class ConsumerProcess:
         return "unlimited" if self._rate is None else f"{self._rate:g}/s"
 
     async def _check_other_positions(self) -> None:
-        """Raises PositionError where a first start would skip events, because with the sinks of before the positions were elsewhere;
-        UnavailableError.
+        """Raises PositionError where a first start would skip events, because with the settings of before the positions were
+        elsewhere; UnavailableError.
         """
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_WITHIN
         self._found = await self._stored.load_all(deadline=deadline)
-        if self._found or self.config.policy.start == "earliest":
-            return
-        to_begin = "to begin there anyway, run `tidemark checkpoints set --all --latest`, which skips what the hub has"
-        for where, store in self._others:
-            try:
-                found = await store.load_all(deadline=deadline)
-            except TidemarkError as error:
-                raise UnavailableError(
-                    f"a start with other sinks may have left positions in {where}, which CONSUMER_START would skip from, and"
-                    f" it cannot be read: {error}; {to_begin}"
-                ) from error
-            if found:
-                raise PositionError(
-                    f"{self._elsewhere_text(where, len(found))}. CONSUMER_START would skip events that were not written; {to_begin}"
-                )
-
-    def _elsewhere_text(self, where: str, count: int) -> str:
-        has, later = (
-            (f"positions before those of {where} are stored", "later ")
-            if self._found
-            else ("no position is stored", "")
-        )
-        return (
-            f"hub {self.config.hub}, group {self.config.consumer_group}: {has} for these sinks, and {where} has"
-            f" {count_text(count, 'position')} of a {later}start with other sinks. To go on there, put back the settings or the"
-            " file of before, run `tidemark checkpoints export > positions.json`, change them again, and run `tidemark"
-            " checkpoints set --from positions.json`"
-        )
+        if not self._found and self.config.policy.start != "earliest":
+            for other in await find_other_positions(
+                self.config, self._found, self._others, deadline=deadline
+            ):
+                raise PositionError(other.text)
 
     async def _look_elsewhere(self) -> None:
-        """Warns of what is left of a start with other settings, while this one consumes: positions, which are later after a change of
-        the sinks and back, and parked events, which are settled, so that they would be lost in silence.
+        """Warns of what is left of a start with other settings, while this one consumes: positions, which are later after a change
+        and back, and parked events, which are settled, so that they would be lost in silence.
         """
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_WITHIN
-        began = "goes on at the stored positions" if self._found else "begins at the earliest event"
-        for where, store in self._others:
-            with suppress(TidemarkError):
-                if later := later_positions(self._found, await store.load_all(deadline=deadline)):
-                    text = self._elsewhere_text(where, len(later))
-                    log.warning("%s. This start %s, so events are written again", text, began)
+        with suppress(TidemarkError):
+            for other in await find_other_positions(
+                self.config, self._found, self._others, deadline=deadline
+            ):
+                log.warning("%s", other.text)
+                self._reporter.notices["positions"] = f"{other.found}. {other.outcome}"
         for where, parked in self._parked_elsewhere:
             with suppress(TidemarkError, TimeoutError):  # most often there is no such container
                 async with asyncio.timeout_at(deadline):
                     async for _ in parked.list():
-                        log.warning(
-                            "hub %s, group %s: events are parked in %s, by a start that kept its dead letters there, and this one"
-                            " does not try them again. Put its settings back and run `tidemark dead-letters replay --parked --all`",
-                            *(self.config.hub, self.config.consumer_group, where),
+                        text = (
+                            f"hub {self.config.hub}, group {self.config.consumer_group}: events are parked in {where}, by a start that"
+                            " kept its dead letters there, and this one does not try them again. Put its settings back and run"
+                            " `tidemark dead-letters replay --parked --all`"
                         )
+                        log.warning("%s", text)
+                        self._reporter.notices["parked"] = text
                         break
 
     async def _copy_positions(self) -> None:

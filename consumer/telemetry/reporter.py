@@ -9,13 +9,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import structs
 
 from consumer.core.statistics import PipelineStatistics, Totals
-from consumer.model import Checkpoint
+from consumer.leasing.start_position import rerouted_text
+from consumer.model import Checkpoint, Claim
 from consumer.telemetry import interval as intervals
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.metrics import ConsumerMetrics
@@ -38,7 +39,7 @@ CALL_TIMEOUT = 30.0
 """Seconds one round of calls to Table Storage may take; the next one begins after it."""
 
 LONGEST_PROBLEM = 2_000
-"""Characters of a row's `problem`."""
+"""Characters of a row's `problem`, and of its `notice`."""
 
 EXPECTED = (StoreUnavailableError, RateOrderError, TimeoutError)
 
@@ -87,8 +88,11 @@ class Reporter:
     """Part of every report. Set it when the shutdown begins."""
     problem: str = ""
     """Why this instance has failed; part of its last row."""
+    notices: dict[str, str] = field(default_factory=dict)
+    """By subject, what an operator should know of this start; part of every row."""
 
     def __post_init__(self) -> None:
+        self._rerouted: dict[str, int] = {}
         self._before = Totals()
         self._before_at = 0.0
         self._charge: float | None = None
@@ -113,6 +117,13 @@ class Reporter:
         """Reports on the time since the last report, once every interval at most."""
         if asyncio.get_running_loop().time() >= self._before_at + self.every:
             self._report_now()
+
+    def on_claim(self, claim: Claim) -> None:
+        """A partition was claimed, whose routes may have been found changed at its position."""
+        checkpoint = claim.checkpoint
+        if checkpoint is not None and checkpoint.origin.rerouted == checkpoint.sequence_number:
+            self._rerouted[claim.partition] = checkpoint.sequence_number
+            self.notices["routes"] = rerouted_text(self._rerouted)
 
     def on_checkpoint(self, checkpoint: Checkpoint, left: int) -> None:
         """A checkpoint was saved; `left` events received of its partition are not settled."""
@@ -184,7 +195,8 @@ class Reporter:
         row = consumer_stats(
             self.identity, interval, statistics, at=now, last_charge=self._charge, stopping=self.stopping
         )
-        row = structs.replace(row, problem=self.problem[:LONGEST_PROBLEM])
+        notice = "; ".join(self.notices.values())
+        row = structs.replace(row, problem=self.problem[:LONGEST_PROBLEM], notice=notice[:LONGEST_PROBLEM])
         self._charge = row.last_ru_per_record
         return row
 

@@ -151,6 +151,16 @@ async def test_numbers_and_plots_follow_without_a_reload(show, api):
     assert len(re.findall("V", await plot.locator("svg.canvas .limit-line").get_attribute("d"))) == 1
 
 
+async def test_what_changed_before_a_start_is_a_chip_while_its_instance_lives(show, api):
+    notice = "the routes have changed"
+    await report(api, notice=notice)
+    await report(api, consumer="orders", notice=notice, at=time.time() - 300)
+    page = await show()
+    await card(page).get_by_text("changed before this start").wait_for()
+
+    assert await page.get_by_title(notice).count() == 1
+
+
 async def test_a_limit_that_hubs_share_says_so_and_request_units_are_ordered_by_their_unit(show, api):
     await report(api, rate_hubs_count=3)
     page = await show()

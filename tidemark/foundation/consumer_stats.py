@@ -75,6 +75,8 @@ class InstanceFigures(Struct, frozen=True, kw_only=True):
     throttled_total: _Count = 0
     problem: str = ""
     """Why the instance has failed, and when its hub starts again; '' for one that runs or stopped in order."""
+    notice: str = ""
+    """What changed between the last start and this one that an operator should know; '' for nothing."""
 
 
 class ConsumerStats(InstanceFigures, frozen=True, kw_only=True):

@@ -21,11 +21,13 @@ function orderText(order, unit) {
 function consumerChips(view) {
   const silent = view.instances.filter((instance) => instance.state === "stale");
   const paused = view.instances.filter((instance) => instance.state === "paused");
+  const notices = view.instances.filter((instance) => isLive(instance) && instance.notice).map((instance) => instance.notice);
   const orphans = view.partitions.filter((partition) => !partition.live);
   return [
     silent.length && [`${silent.length} stale`, "bad", silent.map((instance) => instance.instance).join(", ")],
     orphans.length && [`${countText(orphans.length, "partition")} without a live instance`, "bad", orphans.map((partition) => partition.partition).join(", ")],
     paused.length && [`${paused.length} paused`, "warn", "back-pressure: receiving goes on when the backlog has shrunk"],
+    notices.length && ["changed before this start", "warn", notices[0]],
     view.throttled_share > 0 && [`${percentText(view.throttled_share)} throttled`, "warn", "share of writes answered 429"],
     view.oldest_age_s > LONG_WAIT && [`oldest begun ${durationText(view.oldest_age_s)} ago`, "warn"],
     view.dead_letters_total > 0 && [countText(view.dead_letters_total, "dead letter"), "warn"],

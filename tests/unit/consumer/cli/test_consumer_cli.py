@@ -30,9 +30,12 @@ from consumer.model import (
 )
 from consumer.options import ParkingRules, ParkOrder
 from consumer.stores.memory import MemoryCheckpointStore
+from consumer.web import api
+from consumer.web.views import consumers_view
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
 from tidemark.__main__ import command_line
+from tidemark.foundation.consumer_stats import ConsumerStats
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.foundation.wording import time_text
 
@@ -335,6 +338,27 @@ def test_settings_that_cannot_be_read_are_told_in_one_line(tmp_path, monkeypatch
     assert "local.settings.json cannot be read: Expecting property name" in result.output
     assert isinstance(result.exception, SystemExit)
     assert result.exit_code in {1, 2}
+
+
+def test_status_names_what_changed_between_starts_once(tmp_path, monkeypatch):
+    def row(instance, at, notice):
+        return ConsumerStats(consumer="flights", instance=instance, at=at, notice=notice)
+
+    async def look(_):
+        rows = [
+            row("a", 9.0, "the routes [x] have changed"),
+            row("b", 8.0, "the routes [x] have changed"),
+            row("c", 7.0, ""),
+        ]
+        return consumers_view(rows, {}, now=10.0)
+
+    monkeypatch.setattr(api, "look", look)
+    storage = "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=a2V5"
+    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": {"AzureWebJobsStorage": storage}}))
+    output = CliRunner().invoke(command_line(), ["consumer", "status", "--root", str(tmp_path)]).output
+    lines = output.splitlines()
+
+    assert [line for line in lines if "note" in line] == ["  note: the routes [x] have changed"]
 
 
 def test_list_shows_letters_and_counts_all(parts, tidemark):

@@ -84,7 +84,7 @@ class Checkpoints(MemoryCheckpointStore):
 
 
 async def opened(sink=None, checkpoints=None, **settings):
-    extras = ("on_checkpoint", "on_fenced", "preparation")
+    extras = ("on_claim", "on_checkpoint", "on_fenced", "preparation")
     callbacks = {name: settings.pop(name) for name in extras if name in settings}
     settings = {"batches": BatchLimits(flush_after=0.1), **settings}
     driver = Driver(
@@ -103,6 +103,13 @@ async def claimed(*ports, **settings):
     driver = await opened(*ports, **settings)
     driver.claimed(Claim("0", "me", 1))
     return driver
+
+
+async def test_each_claim_is_reported():
+    reported = []
+    await claimed(on_claim=reported.append)
+
+    assert reported == [Claim("0", "me", 1)]
 
 
 def events(*numbers, partition="0", size=2):

@@ -1,4 +1,4 @@
-"""Another set of sinks keeps the positions elsewhere: a first start with it skips nothing, and names where they are."""
+"""Other sinks, or another CONSUMER_CHECKPOINTS, keep the positions elsewhere: a first start skips nothing, and names where they are."""
 
 import asyncio
 import time
@@ -8,8 +8,9 @@ import pytest
 
 from consumer.config import read_config
 from consumer.definition.reading import read_definition
+from consumer.doctor.checks import checks_of
 from consumer.errors import PositionError
-from consumer.model import Checkpoint, DeadLetter, Event, Rejection
+from consumer.model import Checkpoint, DeadLetter, Event, Origin, Rejection
 from consumer.running.process import ConsumerProcess
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
@@ -22,14 +23,16 @@ from tidemark.foundation.sql.database import SqlDatabase
 
 SEVERAL = ("fields", "table")
 ALONE = ("table",)
-BOTH = [SEVERAL, ALONE]
+COSMOS = ("fields",)
+CASES = [(SEVERAL, "blob"), (ALONE, "sql"), (COSMOS, "blob"), (COSMOS, "sql")]
+"""Sinks of a file, and where its positions are. With the last two CONSUMER_CHECKPOINTS was changed by itself."""
 NUMBERS = {True: 5, "earlier": 5, "later": 9}
 SHIFTS = {"earlier": -100.0, "later": 100.0}
 """Seconds between the clocks of the two stores."""
 
 
-def text_of(sinks, start):
-    lines = ["version = 1", "[hubs.h]", "hub = 'h'", f"start = '{start}'"]
+def text_of(sinks, start, checkpoints):
+    lines = ["version = 1", "[hubs.h]", "hub = 'h'", f"start = '{start}'", f"checkpoints = '{checkpoints}'"]
     for name in sinks:
         lines += ["[[hubs.h.routes]]", f"to = '{name}'", f"also = {'true' if name != sinks[-1] else 'false'}"]
     for name in sinks:
@@ -37,7 +40,7 @@ def text_of(sinks, start):
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("sinks", BOTH)
+@pytest.mark.parametrize(("sinks", "checkpoints"), CASES)
 @pytest.mark.parametrize(
     ("start", "before", "present", "outcome"),
     [
@@ -55,18 +58,19 @@ def text_of(sinks, start):
     ],
 )
 def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_not_cover(
-    sinks, start, before, present, outcome, tmp_path, monkeypatch, caplog
+    sinks, checkpoints, start, before, present, outcome, tmp_path, monkeypatch, caplog
 ):
     url = f"sqlite:///{tmp_path}/rows.db"
-    clock = Clock()
+    clock, notices = Clock(), {}
     blob, parked = MemoryCheckpointStore(clock=clock), MemoryDeadLetterStore()
     monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
     monkeypatch.setattr("consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: parked)
 
     async def main():
-        [hub] = read_definition(text_of(sinks, start), {**SETTINGS, "CONSUMER_SQL_URL": url}, name="f").hubs
+        text = text_of(sinks, start, checkpoints)
+        [hub] = read_definition(text, {**SETTINGS, "CONSUMER_SQL_URL": url}, name="f").hubs
         sql = SqlCheckpointStore(SqlDatabase(url, tables=TABLES), STREAM)
-        in_sql, in_blob = (present, before) if sinks == ALONE else (before, present)
+        in_sql, in_blob = (present, before) if checkpoints == "sql" else (before, present)
         deadline = asyncio.get_running_loop().time() + 5.0
         for store, has in ((sql, in_sql), (blob, in_blob)):
             if has in NUMBERS:
@@ -74,12 +78,14 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
                 await store.put(Checkpoint("0", NUMBERS[has], ""), deadline=deadline)
         await sql.aclose()
         process = ConsumerProcess(hub.config, hub.settings, hub=hub)
+        assert len(process._others) == 1
+        assert process.driver.on_claim == process._reporter.on_claim
 
         async def nothing(_):
             """In place of the final report."""
 
         process._consume = lambda _: process._looking
-        process._reporter = SimpleNamespace(start=lambda: None, aclose=nothing, problem="")
+        process._reporter = SimpleNamespace(start=lambda: None, aclose=nothing, problem="", notices=notices)
         stop = asyncio.Event()
 
         async def away(*, deadline):
@@ -93,7 +99,7 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
     if outcome == "refused":
         with pytest.raises(PositionError, match=r"checkpoints export .* checkpoints set --from") as refused:
             asyncio.run(main())
-        where = "the container" if sinks == ALONE else "the database of CONSUMER_SQL_URL"
+        where = "the container" if checkpoints == "sql" else "the database of CONSUMER_SQL_URL"
         assert where in str(refused.value)
     elif outcome == "waits":
         with pytest.raises(UnavailableError, match="cannot be read: no answer; to begin there anyway, run"):
@@ -101,6 +107,66 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
     else:
         asyncio.run(main())
     assert ("events are written again" in caplog.text) is (outcome == "warned")
+    assert ("events are written again" in notices.get("positions", "")) is (outcome == "warned")
+
+
+@pytest.mark.parametrize(
+    ("start", "in_blob", "in_sql", "outcome"),
+    [
+        ("latest", 5, None, "failed"),
+        ("earliest", 5, None, "warning"),
+        ("latest", 9, 5, "warning"),
+        ("latest", None, 5, "ok"),
+        ("latest", None, None, "ok"),
+        ("latest", "away", None, "unknown"),
+        ("latest", "away", 5, "ok"),
+    ],
+)
+async def test_the_doctor_says_what_the_next_start_makes_of_the_positions(
+    start, in_blob, in_sql, outcome, tmp_path, monkeypatch
+):
+    url = f"sqlite:///{tmp_path}/rows.db"
+    blob = MemoryCheckpointStore(clock=lambda: time.time() + 100.0)
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
+    (tmp_path / "f.toml").write_text(text_of(COSMOS, start, "sql"))
+    settings = {**SETTINGS, "CONSUMER_SQL_URL": url, "CONSUMER_FILE": str(tmp_path / "f.toml")}
+    deadline = asyncio.get_running_loop().time() + 5.0
+    if in_sql is not None:
+        sql = SqlCheckpointStore(SqlDatabase(url, tables=TABLES), STREAM)
+        await sql.put(Checkpoint("0", in_sql, ""), deadline=deadline)
+        await sql.aclose()
+    if in_blob == "away":
+        monkeypatch.setattr(blob, "load_all", away)
+    elif in_blob is not None:
+        await blob.put(Checkpoint("0", in_blob, ""), deadline=deadline)
+    [check] = [each for each in checks_of(settings, tmp_path) if each.name == "positions"]
+    [finding] = await check.call()
+
+    assert (str(finding.verdict), finding.subject) == (outcome, "hub h, group $Default")
+    assert ("checkpoints set --from" in finding.remedy) is (outcome in {"failed", "warning"})
+    assert in_sql is not None or not (tmp_path / "rows.db").exists()
+
+
+@pytest.mark.parametrize(("digest", "verdict"), [("other", "warning"), ("", "ok"), (None, "ok")])
+async def test_the_doctor_says_from_where_changed_routes_count(digest, verdict, tmp_path, monkeypatch):
+    blob = MemoryCheckpointStore()
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
+    text = text_of(COSMOS, "latest", "blob")
+    (tmp_path / "f.toml").write_text(text)
+    settings = {**SETTINGS, "CONSUMER_FILE": str(tmp_path / "f.toml")}
+    [hub] = read_definition(text, settings, name="f").hubs
+    origin = Origin(routes=hub.config.policy.routes if digest is None else digest)
+    await blob.put(Checkpoint("3", 41, "", origin=origin), deadline=asyncio.get_running_loop().time() + 5.0)
+    [check] = [each for each in checks_of(settings, tmp_path) if each.name == "positions"]
+    [finding] = await check.call()
+
+    assert str(finding.verdict) == verdict
+    changed = "the routes have changed: the new ones take what is not settled after event 41 of partition 3, and nothing before it"
+    assert finding.found == (changed if verdict == "warning" else "1 position stored")
+
+
+async def away(*, deadline):
+    raise UnavailableError("no answer")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +195,8 @@ def test_events_that_were_parked_in_the_container_of_other_settings_are_told(
         process = ConsumerProcess(read_config(settings), settings)
         await process._look_elsewhere()
         await process._aclose()
+        return process
 
-    asyncio.run(main())
+    process = asyncio.run(main())
     assert ("events are parked in the container" in caplog.text) is is_told
+    assert ("parked" in process._reporter.notices) is is_told

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from consumer.core.statistics import Totals
-from consumer.model import Checkpoint
+from consumer.model import Checkpoint, Claim, Origin
 from consumer.telemetry.interval import between, lag_text, line
 from consumer.telemetry.rate_orders import (
     Limits,
@@ -161,6 +161,33 @@ async def test_an_instance_that_failed_before_it_began_leaves_a_row_that_says_wh
 
     assert [(row.problem, row.stopping) for row in stats.history] == [(problem, True)] * bool(problem)
     assert [from_row(to_row(row)).problem for row in stats.history] == [problem] * bool(problem)
+
+
+async def test_claims_whose_routes_have_changed_are_in_each_row():
+    def claim(partition, settled, rerouted):
+        checkpoint = Checkpoint(partition, settled, "", origin=Origin(routes="b", rerouted=rerouted))
+        return Claim(partition, "me", 1, checkpoint)
+
+    stats = MemoryStatsStore()
+    reporter = Reporter(IDENTITY, Source(), every=5.0, clock=wall, stats=stats)
+    reporter.start()
+    reporter.on_claim(Claim("0", "me", 1))
+    reporter.on_claim(claim("1", 50, 41))  # before an earlier start
+    await asyncio.sleep(6)
+    for name, settled in (("10", 50), ("9", 41), ("0", -1)):
+        reporter.on_claim(claim(name, settled, settled))
+    await asyncio.sleep(5)
+    for number in range(11, 15):
+        reporter.on_claim(claim(str(number), 3, 3))
+    await reporter.aclose(asyncio.get_running_loop().time() + 5)
+
+    start = "the routes have changed: the new ones take what is not settled after the first position of partition 0, event 41 of"
+    end = ", and nothing before it"
+    assert [from_row(to_row(row)).notice for row in stats.history] == [
+        "",
+        f"{start} partition 9, event 50 of partition 10{end}",
+        f"{start} partition 9, event 50 of partition 10, event 3 of partition 11, those of 3 other partitions{end}",
+    ]
 
 
 async def test_every_interval_writes_a_row_with_the_rates_of_the_interval():
