@@ -150,17 +150,20 @@ class Ownership:
     async def leave(self) -> None:
         """Gives every partition up, so that others take them. Nothing is claimed until `come_back`."""
         self._away = True
-        for partition in list(self._held):
-            self._lose(partition, self._clock() + self.drain, stolen=False)
-        async with self._writing:  # after the round that may be under way
-            with contextlib.suppress(
-                UnavailableError
-            ):  # then the presence expires, and others get their share later
+        self._lose_all(self._clock() + self.drain)
+        async with self._writing:
+            self._lose_all(self._clock() + self.drain)  # also what the round claimed that was under way
+            # If the store does not answer, the presence expires, and others get their share later.
+            with contextlib.suppress(UnavailableError):
                 leases, _ = await self._list(self._deadline())
                 own = presence_of(self.owner)
                 for lease in leases:
                     if lease.partition == own:
                         await self._release(lease, self._deadline())
+
+    def _lose_all(self, deadline: float) -> None:
+        for partition in list(self._held):
+            self._lose(partition, deadline, stolen=False)
 
     def come_back(self) -> None:
         """Takes part again, from the next round on."""
@@ -171,8 +174,7 @@ class Ownership:
 
         Renews leases meanwhile. Ends at the latest two seconds after `deadline`, even if store or listener hang.
         """
-        for partition in list(self._held):
-            self._lose(partition, deadline, stolen=False)
+        self._lose_all(deadline)
         renewing = asyncio.create_task(self._keep_renewing())
         try:
             async with asyncio.timeout_at(deadline + _RELEASE_TIMEOUT):

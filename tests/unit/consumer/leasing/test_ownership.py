@@ -210,6 +210,24 @@ async def test_a_process_that_stood_still_for_longer_than_an_expiry_gives_up_fir
     await one.leave()
 
 
+@pytest.mark.parametrize("after", [0.05, 0.15, 0.25, 0.35])
+async def test_who_leaves_while_it_claims_keeps_nothing_and_comes_back(after):
+    """The partitions of another that has left just now are being claimed, as in an outage of all."""
+    store = Store()
+    store.takes = 0.1
+    one = Instance(store, "a")
+    await asyncio.sleep(after)
+    await one.ownership.leave()
+    await asyncio.sleep(60)
+
+    assert (one.mine, one.ownership.holds_any) == (set(), False)
+    assert set((await owners(store)).values()) <= {""}
+    one.ownership.come_back()
+    await asyncio.sleep(11)
+    assert shares(one) == [8]
+    await one.leave()
+
+
 async def test_a_stolen_lease_is_told_as_stolen():
     store = Store()
     one = Instance(store, "a")
