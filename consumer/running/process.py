@@ -99,8 +99,7 @@ class ConsumerProcess:
             parked=None if config.sink is SinkKind.SQL else parts.parked(),
         )
         self._sinks = parts.sink_names
-        self._others = list(parts.other_positions())
-        self._parked_elsewhere = list(parts.parked_elsewhere())
+        self._others, self._parked_elsewhere = list(parts.other_positions()), list(parts.parked_elsewhere())
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
             parts.receiver(),
