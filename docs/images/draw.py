@@ -13,6 +13,7 @@ import runpy
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from playwright.async_api import async_playwright
@@ -106,7 +107,7 @@ async def _dashboard() -> None:
         ),
         simulated.SimulatedTarget(simulated.threshold_policy("plan-orders"), simulated.waves()),
     ]
-    api = simulated.FakeApi(targets)
+    api = simulated.FakeApi(targets, clock=time.time)
     api.simulate(6 * 3600)
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(
@@ -133,7 +134,9 @@ async def _report(api: simulated.FakeApi, tick: int) -> None:
     """What two instances say of themselves, a little other each time."""
     for number in (1, 2):
         written = 870.0 + 30.0 * ((tick + number) % 3)
-        row = simulated.consumer_row(f"vm-{number}", (2 * number - 2, 2 * number - 1), written_per_s=written)
+        row = simulated.consumer_row(
+            f"vm-{number}", (2 * number - 2, 2 * number - 1), written_per_s=written, at=time.time() - 2
+        )
         await api.consumers.stats.put(row)
 
 

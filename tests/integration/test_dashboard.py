@@ -1,7 +1,6 @@
 """The dashboard in a real browser, served with the product's own views over a simulated past."""
 
 import re
-import time
 
 import pytest
 from msgspec import structs
@@ -13,6 +12,7 @@ from scaling.ports import PoisonMessage
 from tests.support.scaling.browser import (
     CONTRASTS,
     KEY,
+    NOW,
     PHONE,
     FakeApi,
     SimulatedTarget,
@@ -52,7 +52,7 @@ async def press_until_focused(page, name, *, limit=40):
 
 
 async def test_a_card_shows_numbers_reason_and_explanation(show, api):
-    target, now = api.targets["plan-orders"], time.time()
+    target, now = api.targets["plan-orders"], NOW
     current = target.state.expected
     way = (current, current - 1, now)
     pending = ScaleAction("plan-orders@1", "plan-orders", *way, now + 720.0, Reason.SCALE_IN)
@@ -60,7 +60,7 @@ async def test_a_card_shows_numbers_reason_and_explanation(show, api):
     target.state = structs.replace(target.state, pending=pending, drain=drain)
     target.controls = Controls(acknowledged=Acknowledged("plan-orders@1", ("a",)))
     page = await show()
-    view = target.view(time.time())
+    view = target.view(NOW)
 
     chip = card(page).locator(".chip", has_text="workers:")
     assert await chip.inner_text() == f"workers: 1 of {current} acknowledged"
@@ -116,7 +116,7 @@ async def test_a_service_level_shows_its_budget_its_forecast_and_what_was_learne
     context = await browser.new_context(color_scheme="dark")
     page = await context.new_page()
     await page.goto(await api.start())
-    view = api.targets["plan-orders"].view(time.time()).service_levels[0]
+    view = api.targets["plan-orders"].view(NOW).service_levels[0]
 
     heading = card(page).get_by_role("heading", name="Service level: 2 min for all but 1 %")
     await heading.wait_for()
@@ -147,7 +147,7 @@ async def test_a_shadow_is_drawn_compared_in_words_and_promoted(browser):
     context = await browser.new_context(color_scheme="dark")
     page = await context.new_page()
     await page.goto(await api.start())
-    shadow = target.view(time.time()).shadow
+    shadow = target.view(NOW).shadow
 
     await card(page).get_by_role("heading", name="Shadow", exact=True).wait_for()
     assert await card(page).locator(".advice").inner_text() == shadow.advice
@@ -175,7 +175,7 @@ async def test_a_shadow_is_drawn_compared_in_words_and_promoted(browser):
     [ordered] = [body for method, _, _, body in api.requests if method == "POST"]
     assert ordered["rules"] == target.policy.shadow_id
     assert await card(page).get_by_text("tidemark.toml should follow").count() == 1
-    target.tick(time.time())
+    target.tick(NOW)
     await card(page).get_by_role("heading", name="Shadow, promoted").wait_for()
     await context.close()
     await api.stop()
@@ -205,10 +205,10 @@ async def test_numbers_change_without_a_reload(show, api):
     page = await show()
     target = api.targets["plan-orders"]
     before = await page.locator(".row").count()
-    earlier = target.view(time.time()).current
+    earlier = target.view(NOW).current
     target.current, target.state = earlier + (3 if earlier < 5 else -3), type(target.state)()
-    target.tick(time.time())
-    now = target.view(time.time()).current
+    target.tick(NOW)
+    now = target.view(NOW).current
     assert now != earlier
 
     async def shown():
@@ -292,8 +292,8 @@ async def test_text_from_the_server_never_becomes_markup(show, api):
     target = SimulatedTarget(threshold_policy(MARKUP), steady(100))
     api.targets[MARKUP] = target
     api.simulate(1200, only=target.policy.target)
-    target.log(LogKind.VERIFY, time.time(), f"verify {MARKUP}", MARKUP, by=MARKUP)
-    api.poison = [PoisonMessage(MARKUP, MARKUP, time.time(), MARKUP)]
+    target.log(LogKind.VERIFY, NOW, f"verify {MARKUP}", MARKUP, by=MARKUP)
+    api.poison = [PoisonMessage(MARKUP, MARKUP, NOW, MARKUP)]
     api.poison_count = 1
     api.problems = [MARKUP]
     page = await show()
@@ -331,7 +331,7 @@ async def test_the_state_of_a_closed_target_can_be_read_on_a_phone(show, api):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_text_contrasts_with_its_ground(show, api, scheme):
-    now = time.time()
+    now = NOW
     troubled = SimulatedTarget(threshold_policy("plan-troubled", dry_run=True), lambda _: None)
     troubled.corrupt = ("window:backlog",)
     api.targets["plan-troubled"] = troubled
@@ -519,7 +519,7 @@ async def test_reads_without_a_key_ask_for_one(show, api):
 
 
 async def test_poison_messages_are_shown(show, api):
-    api.poison = [PoisonMessage("metrics-poison", "message-1", time.time() - 60, '{"v": 9')]
+    api.poison = [PoisonMessage("metrics-poison", "message-1", NOW - 60, '{"v": 9')]
     api.poison_count = 3
     page = await show()
 
@@ -578,7 +578,7 @@ async def test_an_entry_opens_with_its_evidence_and_what_would_have_changed_it(s
 
 
 async def test_a_thousand_targets_stay_searchable_and_draw_only_what_is_open(show, api):
-    now = time.time()
+    now = NOW
     for number in range(1000):
         target = SimulatedTarget(threshold_policy(f"plan-{number:04}"), steady(50))
         target.tick(now - 30)
@@ -597,7 +597,7 @@ async def test_a_thousand_targets_stay_searchable_and_draw_only_what_is_open(sho
 
 
 async def test_a_phone_lists_many_targets_a_line_each_and_first_those_that_need_attention(show, api):
-    now = time.time()
+    now = NOW
     for number in range(25):
         target = SimulatedTarget(threshold_policy(f"plan-{number:04}"), steady(50))
         for tick in range(12):
@@ -620,7 +620,7 @@ async def test_what_is_open_or_has_the_focus_stays_when_others_get_into_trouble_
     for number in range(60):
         target = SimulatedTarget(threshold_policy(f"plan-{number:04}"), steady(50))
         for tick in range(12):
-            target.tick(time.time() - 30 - 60 * (11 - tick))
+            target.tick(NOW - 30 - 60 * (11 - tick))
         api.targets[target.policy.target] = target
     page = await show()
     shown = page.locator(".card .name")

@@ -1,12 +1,11 @@
 """The dashboard's consumers in a real browser, served with the product's own views over rows in memory."""
 
 import re
-import time
 
 import pytest
 
 from consumer.telemetry.rate_orders import RateOrder
-from tests.support.scaling.browser import CONTRASTS, KEY, PHONE, consumer_row, eventually
+from tests.support.scaling.browser import CONTRASTS, KEY, NOW, PHONE, consumer_row, eventually
 from tidemark.foundation.consumer_stats import PartitionStats
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
@@ -106,8 +105,8 @@ async def test_thirty_two_partitions_stand_in_order_of_their_numbers(show, api):
 async def test_instances_alive_paused_stopped_and_stale_are_told_apart(show, api):
     await report(api, "vm-1", [0], paused=True)
     await report(api, "vm-2", [1], rate_limit=0.0)
-    await report(api, "vm-3", [], stopping=True, at=time.time() - 5)
-    await report(api, "vm-4", [2], at=time.time() - 90)
+    await report(api, "vm-3", [], stopping=True, at=NOW - 5)
+    await report(api, "vm-4", [2], at=NOW - 90)
     page = await show()
     await card(page).locator(".big .current").wait_for()
 
@@ -127,7 +126,7 @@ async def test_instances_alive_paused_stopped_and_stale_are_told_apart(show, api
 
 async def test_of_several_consumers_each_opens_by_itself(show, api):
     await report(api, consumer="flights")
-    await report(api, consumer="orders", at=time.time() - 300)
+    await report(api, consumer="orders", at=NOW - 300)
     page = await show()
     await card(page, "orders").wait_for()
 
@@ -143,7 +142,7 @@ async def test_numbers_and_plots_follow_without_a_reload(show, api):
     await report(api, written_per_s=500.0)
     page = await show()
     await card(page).get_by_role("img", name="Records written per second: latest 500, limit 1,000").wait_for()
-    await report(api, written_per_s=640.0, at=time.time(), rate_limit=800.0)
+    await report(api, written_per_s=640.0, at=NOW, rate_limit=800.0)
 
     await card(page).get_by_role("img", name="Records written per second: latest 640, limit 800").wait_for()
     plot = card(page).locator(".plot").first
@@ -258,7 +257,7 @@ async def test_a_phone_has_no_horizontal_scrolling(show, api, opened):
 async def test_text_contrasts_with_its_ground(show, api, scheme):
     api.consumers.rates.orders["flights"] = RateOrder(rate=5.0, by="dan")
     await report(api, "vm-1", [0], paused=True)
-    await report(api, "vm-2", [1], at=time.time() - 90)
+    await report(api, "vm-2", [1], at=NOW - 90)
     await report(api, "vm-3", [], stopping=True)
     await report(api, "vm-4", [2])
     page = await show(color_scheme=scheme)

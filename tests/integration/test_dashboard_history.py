@@ -1,14 +1,13 @@
 """The history of a target in a real browser: its address, its zoom, who did what, and rules tried on it."""
 
 import re
-import time
 
 import pytest
 from msgspec import structs
 
 from scaling.log_entry import LogKind
 from scaling.window import WindowSpec
-from tests.support.scaling.browser import CONTRASTS, PHONE, eventually, threshold_policy
+from tests.support.scaling.browser import CONTRASTS, NOW, PHONE, eventually, threshold_policy
 from tests.unit.scaling.web.test_past import TOML
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
@@ -24,7 +23,7 @@ async def history(show, address="1d", **options):
 
 async def test_an_address_opens_the_history_of_a_target_in_place_of_the_rest(show, api):
     target = api.targets["plan-orders"]
-    now = time.time()
+    now = NOW
     target.log(LogKind.CONTROL, now - 600, "control plan-orders: paused, by ann", "pause", by="ann")
     page = await history(show)
 

@@ -42,7 +42,10 @@ class App {
     try {
       const consumers = this.consumers.poll(); // tells its own failures: targets are shown without consumers
       const status = await readApi("scaling/status");
-      this.offset = status.now - Date.now() / 1000;
+      const offset = status.now - Date.now() / 1000;
+      const moved = Math.abs(offset - this.offset) > FASTEST;
+      this.offset = offset;
+      if (moved) this.past.refresh(); // its address may have been opened before the server's time was known
       this.interval = status.collect_interval;
       this.showStatus(status);
       await this.log.poll(status.now);

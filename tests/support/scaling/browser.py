@@ -7,7 +7,6 @@ The API's answers are the product's own views over a simulated past: reports go 
 import asyncio
 import math
 import shutil
-import time
 from types import SimpleNamespace
 
 import msgspec
@@ -47,6 +46,8 @@ from tests.support.scaling.fakes import MemoryDecisionLog
 from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
 from tidemark.foundation.errors import OrderError
 
+NOW = 1_800_000_000.0
+"""The server's time: 2027-01-15 08:00 UTC. The load of `waves` is another one at each time of day."""
 INTERVAL = 60.0
 EXPLAINED = 180
 """Intervals, the latest ones, whose entries hold their flips: three hours."""
@@ -242,10 +243,12 @@ class FakeApi:
     """The dashboard and its API on a free port of the loopback address.
 
     `requests` are (method, path, query, body) as they came; `key` is wanted for orders when set, `read_key`
-    for reads. `failing` answers every read with that HTTP status. `signed_in` and `may_order` are told to the page.
+    for reads. `failing` answers every read with that HTTP status. `signed_in` and `may_order` are told to the page. `clock`
+    is the server's; the page goes by it.
     """
 
-    def __init__(self, targets, *, key=None, read_key=None):
+    def __init__(self, targets, *, key=None, read_key=None, clock=lambda: NOW):
+        self.clock = clock
         self.targets = {target.policy.target: target for target in targets}
         self.signed_in = self.may_order = None
         self.key, self.read_key, self.failing = key, read_key, None
@@ -254,7 +257,7 @@ class FakeApi:
         self.requests = []
         self.extra = []  # log entries beside those of the targets
         self.consumers = consumer_api.ConsumerTables(
-            MemoryStatsStore(), MemoryRateStore(), MemoryDecisionLog(), time.time
+            MemoryStatsStore(), MemoryRateStore(), MemoryDecisionLog(), clock
         )
         self.consumers_failing = None
         self._runner = None
@@ -283,7 +286,7 @@ class FakeApi:
 
     def simulate(self, seconds, *, only=None):
         """Lets every target (or `only` one) live through the past, up to now."""
-        end = time.time() - 8
+        end = self.clock() - 8
         for target in self.targets.values() if only is None else [self.targets[only]]:
             for tick in range(int(seconds // INTERVAL), -1, -1):
                 # Nobody opens an entry that is older, and finding its flips takes most of the time.
@@ -309,7 +312,7 @@ class FakeApi:
         config = Config({name: target.policy for name, target in self.targets.items()}, INTERVAL, 0.0)
         snapshots = {name: target.snapshot() for name, target in self.targets.items()}
         poison = (self.poison_count, self.poison)
-        seen = status_view(config, snapshots, poison, now=time.time(), problems=self.problems)
+        seen = status_view(config, snapshots, poison, now=self.clock(), problems=self.problems)
         return self._json(msgspec.structs.replace(seen, signed_in=self.signed_in, may_order=self.may_order))
 
     async def _log(self, request):
@@ -340,7 +343,7 @@ class FakeApi:
             log, name = MemoryDecisionLog(), request.match_info["target"]
             await log.append(self.targets[name].entries if name in self.targets else [])
             config = Config({each: target.policy for each, target in self.targets.items()}, INTERVAL, 0.0)
-            app = SimpleNamespace(config=config, ports=SimpleNamespace(log=log), clock=time.time)
+            app = SimpleNamespace(config=config, ports=SimpleNamespace(log=log), clock=self.clock)
             asked = await request.read() if request.method == "POST" else request.query
             return self._translated(await answer(app, name, asked))
 
@@ -353,7 +356,7 @@ class FakeApi:
             return web.Response(status=401)
         if self.forbidden:
             return web.json_response({"error": self.forbidden}, status=403)
-        target, now = self.targets[request.match_info["target"]], time.time()
+        target, now = self.targets[request.match_info["target"]], self.clock()
         name, by = request.match_info["order"], body["by"]
         try:
             target.controls, text = ORDERS[name](target.controls, body, target.policy, by=by, now=now)
@@ -418,9 +421,7 @@ def consumer_row(instance, partitions, *, consumer="flights", at=None, **changes
         "lag": lag,
         **changes,
     }
-    return ConsumerStats(
-        consumer=consumer, instance=instance, at=time.time() - 2 if at is None else at, **fields
-    )
+    return ConsumerStats(consumer=consumer, instance=instance, at=NOW - 2 if at is None else at, **fields)
 
 
 async def eventually(condition, *, within=10.0):
