@@ -153,7 +153,7 @@ async def test_numbers_and_plots_follow_without_a_reload(show, api):
 async def test_what_changed_before_a_start_is_a_chip_while_its_instance_lives(show, api):
     notice = "the routes have changed"
     await report(api, notice=notice)
-    await report(api, consumer="orders", notice=notice, at=time.time() - 300)
+    await report(api, consumer="orders", notice=notice, at=NOW - 300)
     page = await show()
     await card(page).get_by_text("changed before this start").wait_for()
 
