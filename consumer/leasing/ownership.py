@@ -33,9 +33,8 @@ _log = logging.getLogger("tidemark.consumer")
 _HURRY = 5.0
 """Divides the interval while other owners hold partitions of the own share, or while the store does not answer: by
 default one round every 2 s."""
-_LEAST_PATIENCE = (
-    2.0  # seconds for a call to the store; on a busy machine a healthy store may take more than one
-)
+_LEAST_PATIENCE = 2.0
+"""Seconds for a call to the store; a healthy one may take more than one on a busy machine."""
 _RELEASE_TIMEOUT = 2.0  # seconds; after that the lease is left to expire
 _PARTITIONS_WITHIN = 30.0  # seconds; twice the receiver's own limit
 _RESOLUTION = 1.0  # seconds; Blob Storage reports times in whole seconds
