@@ -11,10 +11,14 @@ import pytest
 
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.operations import WriteOptions, parse_patch
-from consumer.model import Batch, Event, Operation, Outcome, PatchStep, Write
+from consumer.model import Batch, DeadLetter, Event, Operation, Outcome, PatchStep, Rejection, Write
+from consumer.options import BatchLimits, DriverSettings, ParkingRules, ParkOrder
+from consumer.running.driver import Driver
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
+from consumer.stores.memory import MemoryCheckpointStore
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.wire
@@ -444,6 +448,46 @@ async def test_a_request_that_a_zombie_left_on_its_way_changes_nothing_under_the
 
     expected = guarded if guard == "number" else unguarded
     assert place.documents() == ({} if expected is None else {"a": expected})
+
+
+@pytest.mark.parametrize("place", ["bulk"], indirect=True)
+@pytest.mark.parametrize(("guard", "ends_with"), [("number", 2), ("none", 1)])
+async def test_what_a_zombie_parked_too_late_changes_nothing_under_the_guard(place, guard, ends_with):
+    """Its successor ended before it listed the parked events again, so the next owner takes the event for one parked in time."""
+    checkpoints, parked = MemoryCheckpointStore(), MemoryDeadLetterStore()
+    rules = ParkingRules(("status_404",), ("1m", "10m"), ParkOrder.KEY)
+    older, newer = (
+        Event("0", number, str(number), float(number), b'{"id": "a", "dest": "LGA", "n": %d}' % number)
+        for number in (1, 2)
+    )
+
+    async def start(owner):
+        sink = await place.sink(guard=guard)
+        settings = DriverSettings("hub", "group", batches=BatchLimits(flush_after=0.01), parking=rules)
+        driver = Driver(settings, sink, checkpoints, MemoryDeadLetterStore(), parked=parked)
+        await driver.open()
+        claim = await checkpoints.claim("0", owner, deadline=asyncio.get_running_loop().time() + 5.0)
+        driver.claimed(claim)
+        return driver, claim.epoch
+
+    deadline = asyncio.get_running_loop().time() + 30.0
+    zombie = await checkpoints.claim("0", "zombie", deadline=deadline)
+    successor, epoch = await start("successor")
+    await successor.receive("0", epoch, [older, newer])
+    await successor.settled("0", epoch)
+    assert await successor.drain("0", epoch, deadline=deadline)
+    await successor.aclose()
+    letter = DeadLetter(
+        *("hub", "group~parked", older, Rejection("status_404", "no parent"), 1, 0.0),
+        epoch=zombie.epoch,
+    )
+    await parked.put([letter], deadline=deadline)
+    third, _ = await start("third")
+    while await parked.get(letter.id) is not None:
+        await asyncio.sleep(0.01)
+    await third.aclose()
+
+    assert place.documents() == {"a": {"n": ends_with}}
 
 
 def history(rng):
