@@ -162,8 +162,16 @@ def _containers(hub: HubDefinition) -> Iterator[ConsumerConfig]:
             yield structs.replace(hub.config, writing=sink.options, **named)
 
 
+def _group_text(config: ConsumerConfig) -> str:
+    """The consumer group that is examined. Two namespaces may have a hub of one name."""
+    is_usual = config.hub_connection == ConsumerConfig("").hub_connection
+    return f"hub {config.hub}, group {config.consumer_group}" + (
+        "" if is_usual else f" ({config.hub_connection})"
+    )
+
+
 def _receives(settings: Settings, config: ConsumerConfig) -> Check:
-    subject = f"hub {config.hub}, group {config.consumer_group}"
+    subject = _group_text(config)
     exists = f"check that the consumer group '{config.consumer_group}' exists: a reader of one that does not exist gets no error"
     nothing = f"no event within {LISTENING:g} s, although there are some"
     finding = {
@@ -287,7 +295,7 @@ def _positions(hub: HubDefinition) -> Check:
     place = (
         "database of CONSUMER_SQL_URL" if in_sql else f"the storage account of {config.storage_connection}"
     )
-    subject = f"hub {config.hub}, group {config.consumer_group}"
+    subject = _group_text(config)
 
     async def call() -> list[Finding]:
         deadline = asyncio.get_running_loop().time() + LOOK_WITHIN

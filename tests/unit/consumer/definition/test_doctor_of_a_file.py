@@ -46,6 +46,17 @@ async def test_the_doctor_tries_every_hub_and_every_container_once(tmp_path):
     ]
 
 
+async def test_namesakes_in_two_namespaces_are_both_tried(tmp_path):
+    text = FILE.replace('hub = "b"', 'hub = "a"\nconnection = "Other"')
+    (tmp_path / "f.toml").write_text(text)
+    other = SETTINGS["EventHubConnection"].replace("one.", "two.")
+    checks = checks_of({**SETTINGS, "Other": other, "CONSUMER_FILE": str(tmp_path / "f.toml")}, tmp_path)
+
+    for name in ("receive", "positions"):
+        subjects = [check.subject for check in checks if check.name == name]
+        assert subjects == ["hub a, group $Default", "hub a, group $Default (Other)"]
+
+
 async def test_a_file_that_cannot_be_read_is_one_failed_check(tmp_path):
     [check] = checks_of({**SETTINGS, "CONSUMER_FILE": str(tmp_path / "none.toml")}, tmp_path)
 
