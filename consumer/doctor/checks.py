@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -39,6 +40,9 @@ from tidemark.foundation.azure.trials import blobs_absent, table_absent
 from tidemark.foundation.checkup import Check, Finding, Needs, failed, ok, storage, unknown, warning
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tidemark.foundation.wording import count_text, duration_text
+
+if TYPE_CHECKING:  # SQLAlchemy is not among the functions' packages
+    from consumer.sinks.sql.options import SqlOptions
 
 _SETTINGS = "consumer's settings"
 _TARGETS = ("COSMOS_DATABASE", "COSMOS_CONTAINER", "CONSUMER_SINK", "CONSUMER_SQL_URL")
@@ -132,11 +136,7 @@ def _of_consumer(hub: HubDefinition) -> Iterator[Check]:
     yield from _registry(settings, config)
     for target in _containers(hub):
         yield _cosmos(settings, target, "write", target.cosmos_container)
-    for sink in hub.sinks:
-        if sink.type not in set(SinkKind):
-            yield _opened(hub, sink)
-    if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}:
-        yield _sql(settings, config)
+    yield from _targets(hub)
     # With the trigger the host keeps the positions; the consumer only notes which hub they belong to.
     hosted = read_hosting(settings) is Hosting.TRIGGER
     if not hosted:
@@ -149,6 +149,20 @@ def _of_consumer(hub: HubDefinition) -> Iterator[Check]:
         yield _cosmos(settings, config, "dead letters", config.dead_letters_container)
     for table in (TableStatsStore.TABLE, TableRateStore.TABLE):
         yield _table(settings, table)
+
+
+def _targets(hub: HubDefinition) -> Iterator[Check]:
+    """What is written to besides containers of Cosmos DB."""
+    config = hub.config
+    for sink in hub.sinks:
+        if sink.type == SinkKind.SQL:
+            yield _sql(hub, f"sink {sink.name} (sql)", sink.options)
+        elif sink.type != SinkKind.COSMOS:
+            yield _opened(hub, sink)
+    kinds = {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}
+    is_tried = hub.sinks and config.sink is SinkKind.SQL  # with the sink, whose database it is
+    if SinkKind.SQL in kinds and not is_tried:
+        yield _sql(hub, "database of CONSUMER_SQL_URL")
 
 
 def _containers(hub: HubDefinition) -> Iterator[ConsumerConfig]:
@@ -266,9 +280,11 @@ def _opened(hub: HubDefinition, sink: SinkDefinition) -> Check:
     return Check("write", subject, Needs("the right to write", subject), call)
 
 
-def _sql(settings: Settings, config: ConsumerConfig) -> Check:
-    subject = "database of CONSUMER_SQL_URL"
-    scheme, _, path = config.sql.url.partition(":///")
+def _sql(hub: HubDefinition, subject: str, options: SqlOptions | None = None) -> Check:
+    """`options` are those of a file's sink; otherwise the settings name the table, or the database is for positions alone."""
+    config = hub.config
+    url = config.sql.url if options is None else hub.settings.get(options.connection, "").strip()
+    scheme, _, path = url.partition(":///")
     is_there = Path(path.partition("?")[0]).exists()
 
     async def call() -> list[Finding]:
@@ -277,11 +293,14 @@ def _sql(settings: Settings, config: ConsumerConfig) -> Check:
             return [ok("write", subject, "the file is not there yet, it is made by its first use")]
         from consumer.doctor import sql_trials  # noqa: PLC0415 - SQLAlchemy is not among the functions' packages
 
-        absent = await sql_trials.absent(Parts(config, settings))
-        create = config.sql.create_tables
+        absent = await sql_trials.absent(Parts(config, hub.settings), url, options)
+        create = (options or config.sql).create_tables
         makes = scheme.startswith("sqlite") if create is None else create
         if absent and not makes:
             remedy = "create them (docs/consuming.md has the statements), or set CONSUMER_SQL_CREATE_TABLES to true"
+            remedy = (
+                remedy if options is None else remedy.replace("CONSUMER_SQL_CREATE_TABLES", "create_tables")
+            )
             return [failed("write", subject, f"without the tables {', '.join(absent)}", remedy)]
         return [storage(subject, absent=bool(absent), check="write")]
 

@@ -10,10 +10,10 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from consumer.options import SqlConfig
+from consumer.config import SinkKind
 from consumer.running.assembly import Parts
 from consumer.running.sql_parts import sql_options
-from consumer.sinks.sql.options import target_of
+from consumer.sinks.sql.options import SqlOptions, target_of
 from consumer.stores.sql.tables import DEAD_LETTERS, EVENTS, LEASES, TABLES
 from tidemark.foundation.checkup import TriedError, Trouble
 from tidemark.foundation.errors import UnavailableError
@@ -32,31 +32,36 @@ _DELETES = {DEAD_LETTERS.name: ("delete",), LEASES.name: ("update", "delete")}
 _DENIED = "permission was denied"  # Azure SQL has no SQLSTATE of its own for it
 
 
-async def absent(parts: Parts) -> Sequence[str]:
-    """Our tables that are missing. A table of the user must exist. Raises TriedError, TidemarkError."""
-    sql = parts.config.sql
-    database = SqlDatabase(sql.url, setting="CONSUMER_SQL_URL", connections=1, create_tables=False)
+async def absent(parts: Parts, url: str, options: SqlOptions | None) -> Sequence[str]:
+    """Our tables that are missing for a sink with these options; None: for what the settings say, which may be positions alone. A
+    table of the user must exist. Raises TriedError, TidemarkError.
+    """
+    config = parts.config
+    is_sink = options is not None or config.sink is SinkKind.SQL
+    sql = options or sql_options(config.sql)
+    has_target = is_sink and bool(sql.table or sql.handler)
+    database = SqlDatabase(url, setting=sql.connection, connections=1, create_tables=False)
     database.use()
     try:
         with _database_errors():
-            if sql.table or sql.handler:
-                await database.call(partial(target_of(sql_options(sql)).open, database, parts.stream))
-            ours = TABLES if sql.table or sql.handler else (*TABLES, EVENTS)
-            return await database.call(partial(_tried, database, ours, sql))
+            if has_target:
+                await database.call(partial(target_of(sql).open, database, parts.stream))
+            ours = TABLES if has_target or not is_sink else (*TABLES, EVENTS)
+            return await database.call(partial(_tried, database, ours, sql if has_target else None))
     finally:
         await database.release()
 
 
-def _tried(database: SqlDatabase, ours: Sequence[sa.Table], sql: SqlConfig) -> Sequence[str]:
+def _tried(database: SqlDatabase, ours: Sequence[sa.Table], sql: SqlOptions | None) -> Sequence[str]:
     inspector = sa.inspect(database.engine)
     missing = [table.name for table in ours if not inspector.has_table(table.name)]
     with database.engine.connect() as connection, connection.begin() as transaction:
         for table in ours:
             if table.name not in missing:
                 _change_nothing(connection, table, table.c.keys(), _DELETES.get(table.name, _UPDATES))
-        if sql.table:
+        if sql is not None and sql.table:
             schema, _, name = sql.table.rpartition(".")
-            own = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=database.engine)
+            own = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=connection)
             _change_nothing(connection, own, [*sql.columns], _UPDATES if sql.key else ())
         transaction.rollback()
     return missing

@@ -2,9 +2,12 @@
 
 import pytest
 from deltalake import DeltaTable, Schema
+from sqlalchemy import create_engine
 
 from consumer.doctor.checks import checks_of
 from consumer.sinks.lake.columns import parse_schema
+from consumer.stores.sql.tables import metadata
+from tidemark.foundation.errors import SettingsError
 
 SETTINGS = {
     "EventHubConnection": "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
@@ -86,3 +89,46 @@ async def test_a_sink_of_another_type_is_opened_and_nothing_is_created(
 
     assert (str(finding.verdict), words in finding.found) == (verdict, True)
     assert table.exists() is is_there
+
+
+TABLE = 'rows = { type = "sql", connection = "ROWS_URL", table = "flights", columns = { id = "$.id" }, key = ["id"] }'
+DOCUMENTS = 'one = { type = "cosmos", database = "db", container = "one" }'
+
+
+async def found_in_sql(tmp_path, sinks, keys="", **settings):
+    """By subject what the doctor says of databases."""
+    routes = [f'[[hubs.a.routes]]\nto = "{each.split()[0]}"\nalso = true' for each in sinks]
+    text = "\n".join(["version = 1", "[hubs.a]", 'hub = "a"', keys, *routes, "[sinks]", *sinks])
+    (tmp_path / "f.toml").write_text(text.replace("also = true\n[sinks]", "[sinks]"))
+    checks = checks_of({**SETTINGS, "CONSUMER_FILE": str(tmp_path / "f.toml"), **settings}, tmp_path)
+    in_sql = [
+        check for check in checks if check.name == "write" and not check.subject.startswith("container")
+    ]
+    return {check.subject: [finding.line for finding in await check.call()] for check in in_sql}
+
+
+@pytest.mark.parametrize("sinks", [[TABLE], [DOCUMENTS, TABLE]])
+async def test_the_table_of_a_sql_sink_is_tried_alone_and_beside_others(tmp_path, sinks):
+    url = f"sqlite:///{tmp_path}/rows.db"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE flights (id TEXT PRIMARY KEY)")
+    found = await found_in_sql(tmp_path, sinks, ROWS_URL=url)
+    assert [*found] == ["sink rows (sql)"]
+    assert "reading and writing are allowed" in found["sink rows (sql)"][0]
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE flights")
+    with pytest.raises(SettingsError, match="flights"):
+        await found_in_sql(tmp_path, sinks, ROWS_URL=url)
+
+
+async def test_a_database_of_positions_alone_needs_no_table_of_events(tmp_path):
+    url = f"sqlite:///{tmp_path}/rows.db"
+    metadata.create_all(create_engine(url))
+    settings = {"CONSUMER_SQL_URL": url, "CONSUMER_SQL_CREATE_TABLES": "false"}
+    found = await found_in_sql(tmp_path, [DOCUMENTS], 'checkpoints = "sql"', **settings)
+
+    assert [
+        "; reading and writing are allowed" in line for line in found["database of CONSUMER_SQL_URL"]
+    ] == [True]
