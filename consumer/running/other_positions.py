@@ -25,6 +25,8 @@ TO_GO_ON = (
 class OtherPositions(Struct, frozen=True):
     """What was found in another store, and what a start makes of it."""
 
+    of: str
+    """The hub and its consumer group."""
     found: str
     outcome: str
     is_refused: bool
@@ -32,7 +34,7 @@ class OtherPositions(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return f"{self.found}. To go on there, {TO_GO_ON}. {self.outcome}"
+        return f"{self.of}: {self.found}. To go on there, {TO_GO_ON}. {self.outcome}"
 
 
 async def find_other_positions(
@@ -81,12 +83,13 @@ def _compared(
         if stored
         else ("no position is stored", "")
     )
+    of = f"hub {config.hub}, group {config.consumer_group}"
     found = (
-        f"hub {config.hub}, group {config.consumer_group}: {has} for these settings, and {where} has"
+        f"{has} for these settings, and {where} has"
         f" {count_text(len(later), 'position')} of a{when} start with other sinks or another CONSUMER_CHECKPOINTS"
     )
     if skips:
         outcome = f"CONSUMER_START would skip events that were not written, so a start ends; {TO_BEGIN}"
-        return OtherPositions(found, outcome, is_refused=True)
+        return OtherPositions(of, found, outcome, is_refused=True)
     begins = "goes on at the stored positions" if stored else "begins at the earliest event"
-    return OtherPositions(found, f"A start {begins}, so events are written again", is_refused=False)
+    return OtherPositions(of, found, f"A start {begins}, so events are written again", is_refused=False)
