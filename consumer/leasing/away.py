@@ -19,11 +19,15 @@ Questions = Callable[[float], Sequence[tuple[str, Awaitable[object]]]]
 """From a deadline (loop time) to calls, each with the name of who answers."""
 
 
-async def watch_reach(reach: Reach, ownership: Ownership, questions: Questions, *, every: float) -> None:
-    """Looks every `every` seconds until it is cancelled."""
+async def watch_reach(
+    reach: Reach, ownership: Ownership, questions: Questions, waiting: Callable[[], int], *, every: float
+) -> None:
+    """Looks every `every` seconds until it is cancelled. `waiting` counts the records that are to be written."""
     while True:
         await asyncio.sleep(every)
         try:
+            if not waiting():
+                reach.forget_sinks()
             await _look(reach, ownership, questions)
         except Exception:  # an instance that nobody watches would stay away for ever
             _log.exception("whether hub and sink are reached is looked at again")

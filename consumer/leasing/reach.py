@@ -44,6 +44,10 @@ class Reach:
         if service == self._cause:
             self._times = 0
 
+    def forget_sinks(self) -> None:
+        """Nothing waits to be written, so that a write which failed is no sign any more: its partition went elsewhere."""
+        self._failing_since = {name: since for name, since in self._failing_since.items() if name == HUB}
+
     def gives_up(self, now: float, others: int) -> bool:
         """Whether to give everything up now, with so many other instances present; `reason` then says why."""
         if self.reason or self._after is None or not others:

@@ -161,12 +161,11 @@ class Consumer:
         """The error with which balancing ended, or None."""
         balancing = asyncio.create_task(self.ownership.run(), name="ownership")
         stopping = asyncio.create_task(stop.wait(), name="stop")
+        waiting = self.driver.statistics
+        watched = self._reach, self.ownership, self._questions, lambda: waiting().backlog_count
         watching = {
             asyncio.create_task(self._watch_positions(), name="positions"),
-            asyncio.create_task(
-                watch_reach(self._reach, self.ownership, self._questions, every=self.settings.retry),
-                name="reach",
-            ),
+            asyncio.create_task(watch_reach(*watched, every=self.settings.retry), name="reach"),
         }
         try:
             await asyncio.wait(
@@ -313,11 +312,8 @@ class Consumer:
                 receiving = self._receiving.get(partition)
                 claim = None if receiving is None else receiving.claim
                 if claim is not None and isinstance(stored, Checkpoint) and stored.epoch > claim.epoch:
-                    self.driver.fenced(
-                        partition,
-                        claim.epoch,
-                        FencedError(f"'{stored.owner}' set its position, or claimed it"),
-                    )
+                    taken = FencedError(f"'{stored.owner}' set its position, or claimed it")
+                    self.driver.fenced(partition, claim.epoch, taken)
 
     # -- an instance that reaches nothing
 

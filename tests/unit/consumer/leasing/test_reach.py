@@ -9,7 +9,7 @@ from msgspec import json
 from consumer.leasing.away import watch_reach
 from consumer.leasing.reach import HUB, LONGEST, Reach, sink_named
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Event, Outcome, PartitionState, WriteResult
+from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
 from consumer.sinks.routed import RoutedSink
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
@@ -205,6 +205,25 @@ async def test_when_all_are_cut_off_nothing_is_passed_on_and_on_and_all_goes_on_
     assert len(fleet.sink.documents) == fleet.events()
 
 
+async def test_a_write_that_nobody_waits_for_any_more_is_no_sign_that_the_sink_is_away():
+    """The partition of the only failed write is set past it by an operator, and then nothing is to be written."""
+    fleet = Fleet("ab")
+    await fleet.feed(60)
+    name = fleet.running["b"][0].ownership.owned[0]
+    fleet.no_sink.add("b")
+    fleet.logs[name].append(json.encode({"id": "late"}))
+    await asyncio.sleep(5.0)
+    skipped = Checkpoint(name, len(fleet.logs[name]) - 1, "", owner="operator")
+    await fleet.checkpoints.put(skipped, deadline=asyncio.get_running_loop().time() + 5.0)
+    await asyncio.sleep(30.0)
+    fleet.no_sink.clear()
+    moved = len(fleet.moves)
+    await asyncio.sleep(300.0)
+
+    assert (fleet.owned(), len(fleet.moves) - moved) == ({"a": 3, "b": 3}, 0)
+    await fleet.end()
+
+
 async def test_an_instance_comes_back_also_after_an_error_that_nobody_foresaw():
     class Failing:
         others, holds_any, back = 1, False, 0
@@ -221,7 +240,7 @@ async def test_an_instance_comes_back_also_after_an_error_that_nobody_foresaw():
     reach, ownership = Reach(AFTER), Failing()
     reach.note(HUB, reached=False, now=asyncio.get_running_loop().time())
     watching = asyncio.create_task(
-        watch_reach(reach, ownership, lambda _: [("the hub", answers())], every=2.0)
+        watch_reach(reach, ownership, lambda _: [("the hub", answers())], lambda: 1, every=2.0)
     )
     await asyncio.sleep(AFTER + 10)
     watching.cancel()
