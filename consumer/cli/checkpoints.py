@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,32 +139,58 @@ def set_(
 
     partitions = partition or []
     _, dry_run = support.open_for(root, hub, dry_run=dry_run)
-    planned = support.run(lambda: _plan((root, hub), partitions, wanted, file))
-    for row, (target, _), effect in planned:
-        where = f"{position_of(row)} -> {position_text(target)}"
-        console.print(f"partition {escape(row.partition)}: {where}: {effect}", soft_wrap=True)
+
+    def plan() -> list[Planned]:
+        return support.run(lambda: _plan((root, hub), partitions, wanted, file))
+
+    planned = plan()
+    _print_plan(planned, root, hub)
+    if dry_run:
+        console.print("dry run: nothing was changed")
+        return
+    if not yes:
+        planned = _confirmed(planned, plan)
+    support.run(lambda: _put((root, hub), [target for _, target, _ in planned]))
+    console.print(f"[green]set[/] {len(planned)}; a running consumer continues there by itself")
+
+
+def _print_plan(planned: Sequence[Planned], root: Path, hub: str | None) -> None:
+    _print_effects(planned)
     if any(effect.again for _, _, effect in planned) and (marked := _sinks_with_marks(root, hub)):
         console.print(
             f"the sinks {', '.join(marked)} keep a mark of their own, which this does not set back: they skip what they have",
             soft_wrap=True,
         )
-    if dry_run:
-        console.print("dry run: nothing was changed")
-        return
-    support.ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
 
-    support.run(lambda: _put((root, hub), [target for _, target, _ in planned]))
-    console.print(f"[green]set[/] {len(planned)}; a running consumer continues there by itself")
+
+def _print_effects(planned: Sequence[Planned]) -> None:
+    for row, (target, _), effect in planned:
+        where = f"{position_of(row)} -> {position_text(target)}"
+        console.print(f"partition {escape(row.partition)}: {where}: {effect}", soft_wrap=True)
+
+
+def _confirmed(planned: Sequence[Planned], plan: Callable[[], list[Planned]]) -> list[Planned]:
+    """The positions as they are after the answer. Asks again where some would be behind a consumer that has gone on meanwhile."""
+    while True:
+        support.ask(f"Set {count_text(len(planned), 'position')}?", yes=False)
+        agreed, now = {row.partition for row, _, effect in planned if effect.again}, plan()
+        if agreed.issuperset(row.partition for row, _, effect in now if effect.again):
+            return now
+        console.print("the consumer has gone on meanwhile:")
+        _print_effects(now)
+        planned = now
 
 
 Target = tuple[Checkpoint, int]
 """A new position, and the hub whose keys are plain if none is stored yet; see incarnation_of."""
+Planned = tuple[Row, Target, Effect]
+"""The stored position, the new one, and what it does."""
 
 
 async def _plan(
     where: tuple[Path, str | None], partitions: Sequence[str], wanted: NewPosition, file: Export | None
-) -> list[tuple[Row, Target, Effect]]:
-    """The stored positions, the new ones, and what they do. Changes nothing."""
+) -> list[Planned]:
+    """Changes nothing."""
     parts = support.open_parts(*where, dry_run=True)
     stored = await _read(parts.checkpoints())
     if file is not None and file.hub != parts.config.hub:

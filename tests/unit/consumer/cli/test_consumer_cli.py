@@ -255,6 +255,37 @@ def test_set_asks_and_takes_no_for_an_answer(parts, tidemark):
 
 
 @pytest.mark.parametrize(
+    ("where", "answers", "expected"),
+    [
+        ("--latest", "y\n", 120),  # what comes from the answer on
+        ("--sequence-number=90", "y\nn\n", 110),
+        ("--sequence-number=90", "y\ny\n", 90),
+        ("--sequence-number=20", "y\n", 20),  # which said that events are written again
+    ],
+)
+def test_set_asks_again_where_the_consumer_has_passed_the_position_before_the_answer(
+    parts, tidemark, monkeypatch, where, answers, expected
+):
+    asyncio.run(parts.positions.put(Checkpoint("0", 50, "o50"), deadline=0))
+    confirm = typer.confirm
+
+    def slowly(question):
+        answer = confirm(question)
+        parts.hub.last["0"] = 120
+        if stored(parts)["0"][0] == 50:
+            asyncio.run(parts.positions.put(Checkpoint("0", 110, "o110"), deadline=0))
+        return answer
+
+    monkeypatch.setattr(typer, "confirm", slowly)
+    output = tidemark("checkpoints", "set", "--partition", "0", where, answer=answers).output
+
+    assert stored(parts)["0"][0] == expected
+    asked_again = "the consumer has gone on meanwhile:" in output
+    assert asked_again is (len(answers) > 2)
+    assert ("110 -> 90: 20 events written again" in output) is asked_again
+
+
+@pytest.mark.parametrize(
     ("arguments", "story"),
     [
         (["--partition", "0", "--sequence-number", "100"], "ends at event 99; accepted: -1 to 99"),
