@@ -14,6 +14,7 @@ from rich.table import Column
 from consumer.cli import support
 from consumer.cli.replay import replay
 from consumer.cli.selecting import (
+    CHUNK,
     After,
     All,
     Before,
@@ -145,18 +146,18 @@ def purge(
     selection = selected(ids, partition, reason, older_than, all_=all_, text=text, parked=parked)
     _, dry_run = support.open_for(root, hub, dry_run=dry_run)
 
-    async def count(store: DeadLetterStore) -> int:
-        return sum([1 async for _ in selection.of(store)])
+    async def find(store: DeadLetterStore) -> list[str]:
+        return [dead_letter.id async for dead_letter in selection.of(store)]
 
-    found = count_text(with_store((root, hub), count, parked=parked, dry_run=True), named(parked=parked))
+    ids = with_store((root, hub), find, parked=parked, dry_run=True)
+    found = count_text(len(ids), named(parked=parked))
     if dry_run:
         console.print(f"{found}; dry run: nothing was deleted")
         return
     support.ask(f"Delete {found} for good?", yes=yes)
 
-    async def work(store: DeadLetterStore) -> int:
-        chunks = selection.chunks(store)
-        return sum([await store.delete([letter.id for letter in chunk]) async for chunk in chunks])
+    async def work(store: DeadLetterStore) -> int:  # none that came after the question
+        return sum([await store.delete(ids[at : at + CHUNK]) for at in range(0, len(ids), CHUNK)])
 
     deleted = with_store((root, hub), work, parked=parked)
     console.print(f"[green]deleted[/] {count_text(deleted, named(parked=parked))}")

@@ -794,6 +794,20 @@ def test_purge_asks_with_the_number_and_deletes_only_what_is_old(parts, tidemark
     assert buried(parts) == [10**12]
 
 
+def test_purge_deletes_nothing_that_came_after_its_question(parts, tidemark, monkeypatch):
+    bury(parts, *map(dead_letter, range(60)))
+
+    def slowly(question):
+        bury(parts, *map(dead_letter, range(100, 105)))
+        return True
+
+    monkeypatch.setattr(typer, "confirm", slowly)
+    result = tidemark("dead-letters", "purge", "--all")
+
+    assert "deleted 60 dead letters" in result.output
+    assert buried(parts) == [100, 101, 102, 103, 104]
+
+
 @pytest.mark.parametrize("command", ["replay", "purge"])
 def test_without_ids_filters_or_all_nothing_happens(parts, tidemark, command):
     bury(parts, dead_letter(1))
