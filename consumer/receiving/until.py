@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from consumer.core.statistics import PartitionStatistics, PipelineStatistics
+from consumer.core.statistics import PipelineStatistics
 from consumer.leasing.balance import partition_order
 from consumer.leasing.start_position import Expired, Start, is_of_hub
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, Replacement
@@ -164,7 +164,7 @@ class EndAt:
             own = mine.get(name)
             if last == NOTHING_SETTLED or (own is not None and own.low_water >= last):
                 continue
-            if own is not None and await self._has_skipped(own, stored.get(name), last):
+            if await self._has_skipped(name, stored.get(name), last):
                 continue
             if await self._is_settled(name, stored.get(name), last):
                 continue
@@ -175,18 +175,25 @@ class EndAt:
                 return False  # otherwise retention has removed what was left
         return True
 
-    async def _has_skipped(self, own: PartitionStatistics, found: Checkpoint | str | None, last: int) -> bool:
+    async def _has_skipped(self, name: str, found: Checkpoint | str | None, last: int) -> bool:
         """Whether the hub lacks the last number, and some before it: it was compacted, or they were never given. The position is
         stored then, by which other instances see it, and the next start.
         """
-        is_over = own.partition in self._receiver.passed and not own.unsettled
-        # Otherwise the last checkpoint of this claim is not saved yet, or another one is there.
-        if not is_over or not isinstance(found, Checkpoint) or found.sequence_number != own.low_water:
+        # Of this moment: since an earlier look the last events may have come.
+        statistics = self._statistics()
+        partitions = statistics.partitions if statistics and name in self._receiver.passed else ()
+        marks = [
+            each.low_water
+            for each in partitions
+            if each.partition == name and not (each.unsettled or each.draining)
+        ]
+        # Another position is of another claim, or of this one before its last checkpoint was saved.
+        if not isinstance(found, Checkpoint) or marks != [found.sequence_number]:
             return False
         by = structs.replace(found, sequence_number=last, offset="", beyond=())
         deadline = asyncio.get_running_loop().time() + _STORE_WITHIN
         claiming = self._checkpoints.claim(
-            own.partition, found.owner, deadline=deadline, replacement=Replacement(found, by)
+            name, found.owner, deadline=deadline, replacement=Replacement(found, by)
         )
         return (await claiming).replaced
 
