@@ -11,8 +11,8 @@
 * Start-up time: from the report that the change was decided on to the one that finds the instances ready, where the platform
   counts ready instances.
 * Warm-up: what a ready instance still takes to serve. Platforms count machines and know nothing of the app on them. It shows in
-  completed messages, where all instances are busy after a scale-out. A platform that does not count ready instances
-  is treated as one whose instances are ready at once.
+  completed messages, where all instances are busy after a scale-out; but the first ones of a new instance are completed as late as
+  they take. A platform that does not count ready instances is treated as one whose instances are ready at once.
 """
 
 from __future__ import annotations
@@ -268,9 +268,12 @@ def learn_start_up(learned: LearnedInstance, measured: float, now: float) -> Non
 
 
 def warm_up_time(learned: LearnedInstance) -> float:
-    """Seconds from ready to serving. Until measured, start-up and warm-up together take what is assumed."""
-    if learned.warm_up_count:
-        return learned.warm_up
+    """Seconds from ready to serving."""
+    return learned.warm_up if learned.warm_up_count else _assumed_warm_up(learned)
+
+
+def _assumed_warm_up(learned: LearnedInstance) -> float:
+    """Start-up and warm-up together take what is assumed."""
     return max(FIRST_START_UP - learned.start_up, 0.0)
 
 
@@ -323,13 +326,20 @@ def follow_warm_up(memory: Memory, interval: Interval, concurrency: float, now: 
         elif interval.completed < learned.service_rate * (warm + WARM_SHARE * count):
             break
         else:
-            _learn_warm_up(learned, max(now - interval.seconds - ready_at, 0.0))
+            passed = max(now - interval.seconds - ready_at, 0.0)
+            takes = concurrency / learned.service_rate
+            _learn_warm_up(learned, passed, max(takes - interval.seconds, 0.0))
         warm += count
         warming = warming[1:]
     memory.warming = [start for start in warming if now - start[0] < MAX_WARM_UP]
 
 
-def _learn_warm_up(learned: LearnedInstance, measured: float) -> None:
+def _learn_warm_up(learned: LearnedInstance, passed: float, behind: float) -> None:
+    """New instances showed in what was completed `passed` seconds after they were ready: as soon as they served, if some of their messages
+    are over soon, or so far `behind` that, if all take as long. What is assumed is taken, where that is in between.
+    Otherwise messages of 300 s look like a warm-up of 300 s.
+    """
+    measured = min(max(_assumed_warm_up(learned), passed - behind), passed)
     learned.warm_up_count += 1
     weight = max(START_UP_WEIGHT, 1.0 / learned.warm_up_count)
     learned.warm_up += (measured - learned.warm_up) * weight

@@ -94,6 +94,40 @@ def test_an_instance_that_is_called_ready_but_serves_later_is_found_out():
     assert estimates.start_up_time(known, SIXTEEN_AT_ONCE) == pytest.approx(learnt.start_up + learnt.warm_up)
 
 
+@pytest.mark.parametrize(
+    ("takes", "warm_up", "learned_before", "found"),
+    [
+        (4, 0, 0.0, 0.0),  # the first messages are completed when they have taken as long as they take
+        (4, 0, 60.0, 0.7**3 * 60.0),  # an older version took that for a warm-up: three scale-outs show
+        (20, 0, 300.0, 0.7**3 * 300.0),
+        (4, 8, 0.0, 8 * STEP),  # a warm-up shows all the same
+    ],
+)
+def test_messages_that_take_long_are_no_warm_up(takes, warm_up, learned_before, found):
+    """`takes` and `warm_up` in reports."""
+    of_one = 16.0 / takes  # completed in a report
+    known = learned([5 * of_one / STEP] * 60, current=5, backlog=900.0, objective=SIXTEEN_AT_ONCE)
+    if learned_before:
+        known = replace(known, learned=replace(known.learned, warm_up=learned_before, warm_up_count=3))
+    at, current = NOW + 60 * STEP, 5
+    for _ in range(12):  # scale-outs by four, ready six reports after they were asked for
+        for index in range(40):
+            serving = current if index < 6 + warm_up + takes else current + 4
+            seen = observation(
+                at + STEP * index,
+                rate=50.0,
+                backlog=5000.0 + index,
+                current=current + 4,
+                ready=current if index < 6 else current + 4,
+                outgoing=of_one * serving,
+            )
+            known = learning.learn(known, seen, SIXTEEN_AT_ONCE)
+        at, current = at + 40 * STEP, current + 4
+    learnt = known.learned
+    assert learnt.warm_up_count >= 3
+    assert learnt.warm_up == pytest.approx(found, abs=STEP)
+
+
 def test_instances_that_never_serve_as_much_are_slow_ones_after_a_quarter_of_an_hour():
     known = learned([50.0] * 60, current=5, backlog=900.0, objective=SIXTEEN_AT_ONCE)
     at = NOW + 60 * STEP
