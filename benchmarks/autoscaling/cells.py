@@ -90,7 +90,7 @@ BURSTS = {
 class Cell(Struct, frozen=True, order=True):
     """Durations in seconds. `load` is "traces" or a burst's name; `halves`: the service rate halves every other two hours.
     `policy` is service_level with `sense`, or a peer (then `sense` is empty). `options` are more of service_level's, as
-    name=value.
+    name=value. `limit` is how many changes an hour the platform takes, which the autoscaler keeps; 0: any number.
     """
 
     world: str = "10/16"
@@ -103,6 +103,7 @@ class Cell(Struct, frozen=True, order=True):
     halves: bool = False
     load: str = "traces"
     options: str = ""
+    limit: int = 0
 
     @property
     def model(self) -> Model:
@@ -126,7 +127,12 @@ class Cell(Struct, frozen=True, order=True):
             more = (each.partition("=") for each in self.options.split())
             options |= {name: _number_or_text(value) for name, _, value in more}
             return ours.service_level(
-                interval=self.look, counts=counts, model=model, wait=f"{self.wait}s", **options
+                interval=self.look,
+                counts=counts,
+                model=model,
+                limit=self.limit or None,
+                wait=f"{self.wait}s",
+                **options,
             )
         kind, _, share = self.policy.partition(" ")
         policy = PEERS[kind](model.concurrency, float(share or 1.0))

@@ -5,7 +5,7 @@ One cell, quickly (five traces, the first day of each):
     python -m benchmarks.autoscaling.grid --world 0.5/16 --sense "+ takes" --quick
 
 Every option of a cell takes several values, and all their combinations are replayed: --world --times --policy --sense --look
---wait --start-up --load, and --halves. `--whole` is the grid that the README shows: what its file has of the present code is
+--wait --start-up --load --limit, and --halves. `--whole` is the grid that the README shows: what its file has of the present code is
 not replayed again, so the run can be ended and continued; options of a cell then restrict it.
 """
 
@@ -32,6 +32,7 @@ from rich.progress import Progress
 
 from benchmarks.autoscaling import cells, traces
 from benchmarks.autoscaling.cells import BURSTS, SENSES, TIMES, WORLDS, Cell, Loads, Played
+from scaling.scalers.app_service.scaler import CHANGES_PER_HOUR
 
 RESULTS = Path(__file__).parent / "results.csv"
 
@@ -76,6 +77,7 @@ def describe(cell: Cell) -> str:
         "start_up": "start-up {} s",
         "load": "{}",
         "options": "{}",
+        "limit": "at most {} changes an hour",
     }
     values = {name: getattr(cell, name) for name in texts}
     others = [texts[name].format(value) for name, value in values.items() if value != getattr(Cell(), name)]
@@ -153,6 +155,8 @@ PEERS = (
 )
 SERVICES = (("Event Hubs", 15), ("storage queue", 15), ("Service Bus", 60))
 """With what a user gets, as often as their counts may be read."""
+PLAN = CHANGES_PER_HOUR
+"""Changes an hour of an App Service plan. Our rule alone is replayed with it: peers do not know of it."""
 
 
 SLICES: tuple[dict[str, Any], ...] = (
@@ -170,6 +174,10 @@ def whole() -> Iterator[Cell]:
     field = [*(Cell(sense=sense) for sense in USUAL), *(Cell(policy=policy) for policy in PEERS)]
     for world, (service, look), times in product(SLOW, SERVICES, ("fixed", "log-normal")):
         yield Cell(world, times, sense=service, look=look)
+    for world, (service, look) in product(SLOW, SERVICES):
+        yield Cell(world, sense=service, look=look, limit=PLAN)
+    for world, start_up, sense in product(SLOW, (90, 30), USUAL):
+        yield Cell(world, sense=sense, start_up=start_up, limit=PLAN)
     for changes, world, each in product(SLICES, SLOW, field):
         yield replace(each, world=world, **changes)
     for world, wait, peer, share in product(SLOW, (1200, 7200), ("KEDA", "Functions"), LONG_SHARES):
@@ -188,7 +196,7 @@ def whole() -> Iterator[Cell]:
 
 def chosen(asked: argparse.Namespace) -> list[Cell]:
     """All combinations of what is asked for; of the whole grid, the cells that have it."""
-    names = ("world", "times", "policy", "sense", "look", "wait", "start_up", "load", "options")
+    names = ("world", "times", "policy", "sense", "look", "wait", "start_up", "load", "options", "limit")
     given = {name: value for name in names if (value := getattr(asked, name))}
     if asked.whole:
         cells = (cell for cell in dict.fromkeys(whole()) if cell.halves or not asked.halves)
@@ -216,6 +224,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--options", nargs="+", help="more of its options, such as 'start_up=90s late=0.1%%'")
     for name in ("--look", "--wait", "--start-up"):
         made.add_argument(name, nargs="+", type=int, metavar="S", help="seconds")
+    made.add_argument("--limit", nargs="+", type=int, metavar="N", help="changes an hour; 0: any number")
     made.add_argument("--halves", action="store_true", help="the service rate halves every other two hours")
     made.add_argument("--load", nargs="+", choices=["traces", *BURSTS])
     made.add_argument("--traces", type=Path, default=traces.FOLDER, help="folder of NAME.csv.gz: t, arrivals")

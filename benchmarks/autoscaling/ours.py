@@ -2,6 +2,7 @@
 
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.model import MetricFailure
+from scaling.target_facts import TargetFacts
 from scaling.window import WindowSpec
 from tidemark.analysis.simulation.driving import (
     BACKLOG,
@@ -40,8 +41,11 @@ def shipped(
     window: float = 0.0,
     model: Model | None = None,
     ready: bool = True,
+    limit: int | None = None,
 ) -> Reported:
-    """A policy of one rule. `counts` are the metrics it reads; `ready` tells the platform's count of ready ones."""
+    """A policy of one rule. `counts` are the metrics it reads; `ready` tells the platform's count of ready ones, `limit` how many
+    changes an hour it takes.
+    """
     model = model or Model()
     spec = PolicySpec(
         target="plan",
@@ -53,6 +57,7 @@ def shipped(
         rules=(RuleSpec(type=rule, name=rule, options=options),),
         out=out or Pace(),
         inward=inward or Pace(),
+        facts=TargetFacts(changes_per_hour=limit),
     )
     return Reported(Policy(spec), {name: name for name in counts}, begin=MONDAY, ready=ready)
 
@@ -74,7 +79,9 @@ OPTIONS = {
 """Options of the rule for metrics of another name."""
 
 
-def service_level(*, interval: int = 15, counts: tuple[str, ...] = METRICS, **changes: object) -> Reported:
+def service_level(
+    *, interval: int = 15, counts: tuple[str, ...] = METRICS, limit: int | None = None, **changes: object
+) -> Reported:
     """The rule of this benchmark, with nothing given but the objective."""
     model = changes.pop("model", None)
     ready = changes.pop("ready", True)
@@ -86,4 +93,5 @@ def service_level(*, interval: int = 15, counts: tuple[str, ...] = METRICS, **ch
         counts=counts,
         model=model if isinstance(model, Model) else None,
         ready=bool(ready),
+        limit=limit,
     )

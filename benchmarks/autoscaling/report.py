@@ -5,14 +5,25 @@ python -m benchmarks.autoscaling.report
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
+from itertools import product
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from benchmarks.autoscaling.cells import WORLDS, Cell
-from benchmarks.autoscaling.grid import LONG_SHARES, RESULTS, SERVICES, SHARES, SLOW, USUAL, Row, read
+from benchmarks.autoscaling.grid import (
+    LONG_SHARES,
+    PLAN,
+    RESULTS,
+    SERVICES,
+    SHARES,
+    SLOW,
+    USUAL,
+    Row,
+    read,
+)
 
 FILE = Path(__file__).parents[2] / "docs" / "images" / "autoscaling-grid.svg"
 README = Path(__file__).parents[1] / "README.md"
@@ -112,21 +123,41 @@ def _class(row: Row | None) -> str:
 def table(rows: Mapping[Cell, Row]) -> str:
     """Markdown: what a user of each service gets, beside the best target of KEDA and Functions."""
     shown: list[tuple[str, list[Row | None]]] = []
-    for service, look in SERVICES:
-        own = [rows.get(Cell(world, sense=service, look=look)) for world in SLOW]
-        shown.append((f"{service}, every {look} s", own))
+    for limit, (service, look) in product((0, PLAN), SERVICES):
+        own = [rows.get(Cell(world, sense=service, look=look, limit=limit)) for world in SLOW]
+        plan = f", at most {limit} changes an hour" if limit else ""
+        shown.append((f"{service}, every {look} s{plan}", own))
     for peer in ("KEDA", "Functions"):
         best = [best_target(rows, Cell(world), peer) for world in SLOW]
         shown.append((f"{peer}, best target of each column", best))
-    head = " | ".join(f"{world}, {_seconds(world)}" for world in SLOW)
-    found = [f"| | {head} |", "|---" * (len(SLOW) + 1) + "|"]
-    found += [f"| {name} | {' | '.join(map(text_of, own))} |" for name, own in shown]
     replayed = {(row.traces, row.hours) for _, own in shown for row in own if row is not None}
     how = [
         f"{count} traces" + (f", the first {hours} hours of each" if hours else "")
         for count, hours in sorted(replayed)
     ]
-    return "\n".join([*found, "", f"Replayed: {'; '.join(how)}.", ""])
+    return "\n".join(
+        [
+            *_markdown("", shown, text_of),
+            "",
+            f"Replayed: {'; '.join(how)}.",
+            "",
+            *_markdown("changes an hour; stopped by scale-ins while processed", shown, changes_of),
+            "",
+        ]
+    )
+
+
+def changes_of(row: Row | None) -> str:
+    return "" if row is None else f"{row.changes_per_hour:.0f}; {row.aborted:.2g} %"
+
+
+def _markdown(
+    title: str, shown: Sequence[tuple[str, Sequence[Row | None]]], text: Callable[[Row | None], str]
+) -> list[str]:
+    """A table with a column for each world."""
+    head = " | ".join(f"{world}, {_seconds(world)}" for world in SLOW)
+    lines = [f"| {name} | {' | '.join(map(text, own))} |" for name, own in shown]
+    return [f"| {title} | {head} |", "|---" * (len(SLOW) + 1) + "|", *lines]
 
 
 def with_table(readme: str, rows: Mapping[Cell, Row]) -> str:

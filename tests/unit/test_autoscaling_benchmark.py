@@ -306,6 +306,27 @@ def test_no_observation_counts_fewer_than_no_messages():
     assert min(seen.active for seen in watched.seen) >= 0.0
 
 
+def test_a_burst_of_slow_messages_is_waited_for_each_time_it_comes_back():
+    """Messages of 300 s looked like a start-up of 390 s: then 20 min were no long wait, and a forecast stopped what was processed."""
+    arrivals = np.zeros(17 * 3600)
+    arrivals[3600 :: 4 * 3600] = 200.0
+    policy = cells.Cell("(1/150)/2", sense="exact counts", wait=1200).made()
+    found = run(arrivals, policy, Model(1 / 150, 2.0, wait=1200), first=1)
+
+    assert (found.late, found.aborted) == (0.0, 0.0)
+
+
+def test_a_target_makes_no_more_changes_within_an_hour_than_its_platform_takes():
+    load = cells.arrivals_of(cells.Loads(hours=6), "aws_elb_requests", 10.0).arrivals
+    most = {}
+    for limit in (0, 20):
+        cell = cells.Cell(sense="exact counts", start_up=30, limit=limit)
+        at = np.array([at for at, _ in run(load, cell.made(), cell.model, first=1).totals[1:]])
+        most[limit] = max(np.count_nonzero((at > each - 3600) & (at <= each)) for each in at)
+
+    assert most[20] <= 20 < most[0]
+
+
 # -- the grid
 
 
