@@ -13,8 +13,9 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from typing import TypeVar
 
 from consumer.core import effects
 from consumer.core.parked import BEHIND, name_of, names_of
@@ -37,6 +38,8 @@ from consumer.running.writing.parked_entries import ClaimedEntries, Entry
 from consumer.running.writing.replaying import Replay, records_left
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.wording import count_text
+
+_T = TypeVar("_T")
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -92,6 +95,9 @@ class Parking:
         self._claims: dict[str, ClaimedEntries] = {}
         self._changed = asyncio.Event()
         self._asked_at = -math.inf
+
+    async def _stored(self, call: Awaitable[_T]) -> _T:
+        return await self._calls.answered("the store of parked events", call)
 
     # -- claims
 
@@ -167,8 +173,8 @@ class Parking:
         return [found[partition] for partition in sorted(found)]
 
     async def _store_all(self, parked: Sequence[tuple[DeadLetter, frozenset[str], ClaimedEntries]]) -> None:
-        storing = self._store.put([letter for letter, *_ in parked], deadline=self._calls.deadline())
-        await self._calls.answered("the store of parked events", storing)
+        letters = [letter for letter, *_ in parked]
+        await self._stored(self._store.put(letters, deadline=self._calls.deadline()))
         for letter, keys, claimed in parked:
             entry = self._entry(letter, claimed)
             entry.keys = keys
@@ -207,11 +213,7 @@ class Parking:
             # Of the times that are past the last one is tried now: this or another process may not have run then.
             due, tried = (now, passed - 1) if passed else (now + times[0] - age, 0)
         return Entry(
-            letter.id,
-            claimed.number_of(letter.event),
-            letter.rejection,
-            due,
-            tried,
+            *(letter.id, claimed.number_of(letter.event), letter.rejection, due, tried),
             names=names,
             of=letter.of,
             epoch=letter.epoch,
@@ -254,7 +256,7 @@ class Parking:
         known, seen = set(claimed.entries), set[int | str]()
         letters = self._store.list(partition=claimed.partition)
         # Each one may take the time of a call: a list of many may take longer, and would begin anew for ever.
-        while letter := await self._calls.answered("the store of parked events", anext(letters, None)):
+        while letter := await self._stored(anext(letters, None)):
             entry = self._entry(letter, claimed)
             seen.add(entry.number)
             if entry.number not in claimed.entries and not await self._is_late(letter, claimed):
@@ -290,7 +292,7 @@ class Parking:
         log.warning(
             "partition %s: event %d was parked too late, by an owner of before", claim.partition, number
         )
-        await self._store.delete([letter.id], epoch=letter.epoch)
+        await self._stored(self._store.delete([letter.id], epoch=letter.epoch))
         return True
 
     async def _records(self, letter: DeadLetter, entry: Entry) -> list[Record]:
@@ -323,7 +325,7 @@ class Parking:
         over = [entry for entry in due if entry.is_over]
         if over:
             epoch = max(claimed.claim.epoch, *(entry.epoch for entry in over))
-            await self._store.delete([entry.id for entry in over], epoch=epoch)
+            await self._stored(self._store.delete([entry.id for entry in over], epoch=epoch))
             for entry in over:
                 del claimed.entries[entry.number]
                 outcome = (entry.number, entry.written, entry.is_dead_letter)
@@ -331,7 +333,7 @@ class Parking:
             self._changed.set()
 
     async def _write(self, entries: Sequence[Entry]) -> None:
-        letters = [await self._store.get(entry.id) for entry in entries]
+        letters = [await self._stored(self._store.get(entry.id)) for entry in entries]
         todo: list[tuple[Entry, DeadLetter, list[Record]]] = []
         for entry, letter in zip(entries, letters, strict=True):
             if letter is None:  # another owner has written it meanwhile
@@ -343,7 +345,8 @@ class Parking:
                 log.warning("a parked event waits for its decoder: %s", error)
         records = [record for _, _, own in todo for record in own]
         by_key = self._rules.by_key
-        answers = await self._replay.write_records(records, deadline=self._calls.deadline(), by_key=by_key)
+        writing = self._replay.write_records(records, deadline=self._calls.deadline(), by_key=by_key)
+        answers = await self._calls.answered("the sink", writing)
         self._feed(effects.ParkedTried(sum(answer.request_units for answer in answers)))
         results = iter(answers)
         for entry, letter, own in todo:
@@ -386,7 +389,8 @@ class Parking:
         )
         async with self._calls.joining:
             final = await self._calls.joined(final)
-            await self._calls.dead_letters.put([final], deadline=self._calls.deadline())
+            storing = self._calls.dead_letters.put([final], deadline=self._calls.deadline())
+            await self._calls.answered("the dead letters", storing)
         entry.is_over = entry.is_dead_letter = True
 
 

@@ -612,6 +612,28 @@ async def test_a_second_record_that_is_parked_while_the_first_is_tried_again_is_
     assert statistics.partitions[0].parked == 0
 
 
+@pytest.mark.parametrize("call", ["get", "delete", "write"])
+async def test_a_call_that_never_ends_holds_up_one_attempt_and_no_other(call):
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    world.sink.missing = set()
+    of = world.sink if call == "write" else world.parked
+    real = getattr(of, call)
+
+    async def hangs(*arguments, **options):
+        setattr(of, call, real)
+        await asyncio.Event().wait()
+
+    setattr(of, call, hangs)
+    await asyncio.sleep(240.0)
+
+    assert (set(world.sink.written), await world.numbers()) == ({0}, [])
+    await driver.aclose()
+
+
 async def test_parked_events_are_known_after_a_list_that_failed_in_the_middle():
     world = World(structs.replace(RULES, order=ParkOrder.NONE))
     world.sink.missing = {"a", "b"}
