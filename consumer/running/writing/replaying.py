@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import count
 from math import inf
 from typing import Protocol, cast, runtime_checkable
@@ -156,7 +157,8 @@ class Replay:
                     if by_key and any(answer.outcome is Outcome.REJECT for answer in own):
                         answered |= _take_behind(done, pending)
             if any(answer.rerouted for answer in results):
-                self._routes = await self.sink.routes()
+                with suppress(UnavailableError):  # then its answers ask for them again
+                    self._routes = await self.sink.routes()
             if asyncio.get_running_loop().time() + pause >= deadline:
                 break
             await asyncio.sleep(pause)

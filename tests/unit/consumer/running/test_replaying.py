@@ -94,6 +94,21 @@ async def test_what_must_be_retried_is_and_the_next_of_its_key_waits(first):
     assert sink.asked_for_routes == (2 if first.rerouted else 0)
 
 
+async def test_routes_that_cannot_be_read_now_are_asked_for_again_and_end_nothing():
+    moved = WriteResult(Outcome.RETRY, 410, retry_after=0.0, rerouted=True)
+    sink = Scripted({"a": [moved, moved]})
+    read = sink.routes
+
+    async def away_once():
+        sink.routes = read
+        raise UnavailableError("no answer")
+
+    sink.routes = away_once
+    results = await replayed(sink, "a", "b")
+
+    assert ([each.outcome for each in results], sink.asked_for_routes) == (["written", "written"], 1)
+
+
 async def test_what_is_left_to_be_tried_again_holds_later_events_of_its_key_in_the_next_call():
     """Written before it, they would be overwritten by it."""
     sink = Scripted({"a": [THROTTLED] * 300})
