@@ -94,7 +94,7 @@ class Replay:
 
     def _is_behind(self, records: Sequence[Record]) -> bool:
         """Whether an event waits for one of a call before, and so do later ones for it."""
-        keys = {record.key for record in records}
+        keys = {record.key for record in records if _without_writing(record) is None}
         if self._open.isdisjoint(keys):
             return False
         self._open |= keys

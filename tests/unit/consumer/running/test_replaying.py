@@ -132,6 +132,23 @@ async def test_what_is_left_to_be_tried_again_holds_later_events_of_its_key_in_t
     assert {2} not in [set(numbers) for _, numbers in sink.batches]
 
 
+async def test_an_event_that_is_held_holds_by_the_keys_of_what_it_would_write_alone():
+    sink = Scripted({"a": [THROTTLED] * 300})
+    keys = iter(["a", "a_", "_b", "_"])
+    preparation = Preparation(sink.prepare, mapping=lambda event, _: parts(event, next(keys)))
+
+    def parts(event, own):
+        return [Dropped("r") if key == "_" else Write(event, {"key": key}) for key in own]
+
+    replay = Replay(sink, Routes(("", "n"), ("left", "right")), preparation)
+    results = []
+    for n in range(4):
+        letter = DeadLetter("h", "g", Event("0", n, "", 0.0, b"{}"), Rejection("r", ""), 1, 0.0)
+        results += await replay.write([letter], deadline=asyncio.get_running_loop().time() + 0.2)
+
+    assert [each.outcome for each in results] == ["retry", "retry", "written", "written"]
+
+
 async def test_an_event_waits_for_one_before_it_that_has_any_of_its_keys():
     class Together(Scripted):
         async def replay(self, records, *, deadline):
