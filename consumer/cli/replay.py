@@ -284,7 +284,8 @@ class _Held:
             self._unknown[letter.event.place] = str(error)
 
     async def _keys_of(self, letter: DeadLetter) -> set[tuple[str, str]]:
-        return {(letter.event.place, record.key) for record in await _records(self._replayer, letter)}
+        records = await _records(self._replayer, letter)
+        return {(letter.event.place, record.key) for record in records if record.dropped is None}
 
 
 async def _has_more(store: DeadLetterStore, letter: DeadLetter) -> bool:

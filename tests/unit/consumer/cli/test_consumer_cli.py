@@ -20,6 +20,7 @@ from consumer.mapping.preparing import Preparation
 from consumer.model import (
     Checkpoint,
     DeadLetter,
+    Dropped,
     Event,
     Outcome,
     PartitionState,
@@ -605,6 +606,17 @@ def test_with_order_by_key_a_parked_event_stays_while_an_earlier_one_of_its_key_
     assert parked(parts) == left
     assert (waits is not None) is (chosen.startswith("2"))
     assert ("an earlier event of its key stays parked" in done.stderr) is (fails or chosen.startswith("2"))
+
+
+def test_with_order_by_key_no_parked_event_stays_for_what_both_of_them_drop(parts, tidemark):
+    parts.unguarded_sinks = []
+    parts.preparation = lambda sink: Preparation(
+        sink.prepare, mapping=lambda event, documents: [Write(event, documents[0]), Dropped("r")]
+    )
+    ids = park(parts, dead_letter(1, b'{"id": "a"}'), dead_letter(2, b'{"id": "b"}'), order=ParkOrder.KEY)
+    tidemark("dead-letters", "replay", ids[1], "--parked", "--yes")
+
+    assert parked(parts) == [1]
 
 
 def test_with_order_by_key_the_events_of_a_partition_stay_behind_one_whose_schema_cannot_be_fetched(
