@@ -234,7 +234,7 @@ def _compare(
     status = judged(
         *(sides.events, sides.documents, sides.known, runs, sides.identity, due),
         read_at=(settings.now or datetime.now(UTC)) if sides.expires else None,
-        several=may_be_several(hub),
+        letters=results.table("dead-letters") if may_be_several(hub) else None,
     )
     results.write("events", with_ids(status, hub))
     events = results.table("events")

@@ -61,14 +61,17 @@ class Gap(StrEnum):
 
 EVENT_KEYS = row_schema("""
     partition text, sequence_number long, enqueued_at time, file text, document_id text,
-    partition_key text, rejection text, writes long, ttl long, version text, further text
+    partition_key text, rejection text, writes long, ttl long, version text, further text, record text
 """)
 """Events as the consumer's mapping sees them. `document_id` is null where the mapping rejects the event; `rejection` then
 says why. `partition_key` is null where ids are made of positions. `writes` is how many documents the event becomes, null for 1;
-`ttl` are the seconds after which the document goes, `version` is what the guard of a field compares. `further` are all writes but the first, FURTHER as JSON.
+`ttl` are the seconds after which the document goes, `version` is what the guard of a field compares. `further` are all writes but the first, FURTHER as JSON; `record` is the name that a
+dead letter has for the first (letters.py).
 """
 
-FURTHER = "array<struct<document_id: string, partition_key: string, ttl: bigint, version: string>>"
+FURTHER = (
+    "array<struct<document_id: string, partition_key: string, ttl: bigint, version: string, record: string>>"
+)
 
 DOCUMENT_KEYS = row_schema("""
     id text, partition_key text, modified_at time, partition text, sequence_number long,
@@ -86,9 +89,11 @@ least number whose events were enqueued at several times, from `twice_at` on.
 """
 
 DEAD_LETTERS = row_schema(
-    "partition text, sequence_number long, enqueued_at time, reason text, failed_at time, parked flag"
+    "partition text, sequence_number long, enqueued_at time, reason text, failed_at time, parked flag, records text"
 )
-"""Dead letters, and events that are `parked`. `enqueued_at` is that of the event."""
+"""Dead letters, and events that are `parked`. `enqueued_at` is that of the event; `records` are the names of its records that the letter
+is about, as JSON, and null for all of them.
+"""
 
 JUDGED = row_schema("""
     partition text, sequence_number long, enqueued_at time, status text, copies long,

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_jobs.reconciliation import buckets
+from spark_jobs.reconciliation.letters import with_letters
 from spark_jobs.reconciliation.schemas import (
     BY_HOUR,
     DUPLICATES,
@@ -49,6 +50,7 @@ _WIDE = 1 << 10
 _TASKS = 200
 """In a shuffle, if the session has no number: Spark's own default."""
 
+_OF_DOCUMENT = ("document_id", "partition_key", "ttl", "version", "record")
 _PACKED = ("partition", "bucket", "rows")
 _COUNTED = StructType(
     [*EVENT_KEYS, *row_schema("copies long, documents long, dead_letters long, parked long, checked flag")]
@@ -123,12 +125,12 @@ def judged(
     due: Due,
     *,
     read_at: datetime | None = None,
-    several: bool = False,
+    letters: DataFrame | None = None,
 ) -> DataFrame:
     """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and dead letters. Where ids are
     made of positions, these are all there is to know of `documents`. `runs` are what checkpoints call settled: partition,
-    first and last sequence number of ranges that do not overlap. `read_at`: when the documents had been read, which may have a time to live; `several`: an event
-    may become several documents.
+    first and last sequence number of ranges that do not overlap. `read_at`: when the documents had been read, which may have a time to live; `letters` are given
+    where an event may become several documents: DEAD_LETTERS.
     """
     checked: dict[str, list[tuple[int, int]]] = {}
     for partition, first, last in sorted(runs):
@@ -152,11 +154,15 @@ def judged(
         kept = settled.withColumns({name: F.lit(None).cast(kind) for name, kind in kinds.items()})
     else:
         kept = _with_keepers(
-            _by_document(settled) if several else settled, documents, identity, last=read_at is not None
+            settled if letters is None else _by_document(settled),
+            documents,
+            identity,
+            last=read_at is not None,
         )
     is_over = _is_over(read_at + CLOCK_SKEW, identity) if read_at is not None else F.lit(False)
+    kept = with_letters(kept, letters, identity)
     frame = kept.withColumn("status", _status(identity, due, is_over)).select(*JUDGED.fieldNames())
-    return _worst(frame) if several else frame
+    return frame if letters is None else _worst(frame)
 
 
 def duplicates(events: DataFrame) -> DataFrame:
@@ -276,14 +282,10 @@ def _is_both() -> Column:
 
 def _by_document(events: DataFrame) -> DataFrame:
     """A row for each document that an event becomes; one for an event that becomes none."""
-    first = F.array(
-        F.struct("document_id", "partition_key", "ttl", "version").cast(FURTHER[len("array<") : -1])
-    )
+    first = F.array(F.struct(*_OF_DOCUMENT).cast(FURTHER[len("array<") : -1]))
     further = F.coalesce(F.from_json("further", FURTHER), F.array().cast(FURTHER))
     written = events.withColumn("written", F.explode(F.concat(first, further)))
-    return written.withColumns(
-        {name: F.col(f"written.{name}") for name in ("document_id", "partition_key", "ttl", "version")}
-    )
+    return written.withColumns({name: F.col(f"written.{name}") for name in _OF_DOCUMENT})
 
 
 def _worst(documents: DataFrame) -> DataFrame:
@@ -331,8 +333,8 @@ def _status(identity: Identity, due: Due, is_over: Column) -> Column:
     unchecked = ~F.col("checked") if due.by_checkpoint else ~old
     has_keeper = F.col("keeper_at").isNotNull()
     status = F.when(_are_there() | _kept(identity), Status.WRITTEN.value)
-    status = status.when(F.col("dead_letters") > 0, Status.DEAD_LETTERED.value)
-    status = status.when(F.col("parked") > 0, Status.PARKED.value)
+    status = status.when(F.col("lettered"), Status.DEAD_LETTERED.value)
+    status = status.when(F.col("is_parked"), Status.PARKED.value)
     status = status.when(has_keeper & _later(), Status.SUPERSEDED.value)
     if due.by_checkpoint and due.grace is not None:
         status = status.when(unchecked & old, Status.OVERDUE.value)
@@ -352,10 +354,7 @@ def _kept(identity: Identity) -> Column:
     # Name by name: Spark 3.5 compares no structs whose fields have other names.
     last = reduce(and_, (F.col(name) == F.col(f"last_of_id.{name}") for name in _ORDER))
     return (
-        F.col("keeper_at").isNotNull()
-        & _written_since()
-        & last
-        & (F.col("dead_letters") + F.col("parked") == 0)
+        F.col("keeper_at").isNotNull() & _written_since() & last & ~(F.col("lettered") | F.col("is_parked"))
     )
 
 

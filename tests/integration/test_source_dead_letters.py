@@ -92,6 +92,7 @@ def test_every_letter_of_the_consumer_is_read_once_with_its_reason(settings):
         "failed_at": 1_795_000_100.5,
         "size": 5,
         "parked": False,
+        "records": None,
     }
     assert list(rows[0]) == DEAD_LETTERS.fieldNames()
 

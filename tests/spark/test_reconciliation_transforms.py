@@ -1,5 +1,6 @@
 """Each event's fate, gaps and duplicates: against an independent judgement of random worlds, and case by case."""
 
+import json
 import random
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
@@ -80,15 +81,15 @@ class World:
         key = None if by_position else f'["{rng.choice("ab")}"]'
         ttl = rng.choice([None, 600, 10**6]) if self.expires else None
         version = rng.choice(["1", "2", "10"]) if self.versions else None
-        row = (partition, number, at, file, name, key, None, None, ttl, version, None)
+        row = (partition, number, at, file, name, key, None, None, ttl, version, None, None)
         if not by_position and rng.random() < 0.1:
-            row = (partition, number, at, file, None, None, "json", *[None] * 4)
+            row = (partition, number, at, file, None, None, "json", *[None] * 5)
         elif rng.random() < 0.05:
-            row = (partition, number, at, file, None, None, None, 0, *[None] * 3)
+            row = (partition, number, at, file, None, None, None, 0, *[None] * 4)
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
             before = timedelta(days=30 * (number % 3 == 1))  # of a hub of the same name that was deleted
-            self.dead_letters.append((partition, number, at - before, "json", at, number % 4 == 0))
+            self.dead_letters.append((partition, number, at - before, "json", at, number % 4 == 0, None))
         if row[4] is not None and rng.random() < 0.6:
             self._document(partition, number, at, row)
 
@@ -124,7 +125,7 @@ class World:
         copies = Counter((row[0], row[1]) for row in self.events)
         times = {row[:2]: row[2] for row in self.events}
         own = [row for row in self.dead_letters if row[2] == times[row[:2]]]
-        dead_letters, parked = (Counter(row[:2] for row in own if row[-1] is kind) for kind in (False, True))
+        dead_letters, parked = (Counter(row[:2] for row in own if row[5] is kind) for kind in (False, True))
         for row in dict.fromkeys(self.events):
             event = row[:2]
             keepers = [document for document in self.documents if document[:2] == (row[4], row[5])]
@@ -296,9 +297,9 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 ):
     """A partition may have any number of events and of gaps: neither fits a task's, nor every executor's, memory."""
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
-    rows = [("0", 2 * number, T0, "f", *[None] * 7) for number in range(500)]
+    rows = [("0", 2 * number, T0, "f", *[None] * 8) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0, False)], DEAD_LETTERS)
+    dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0, False, None)], DEAD_LETTERS)
     nothing = packed_positions(spark.createDataFrame([], DOCUMENT_KEYS))
     missing = gaps(holes(events, []), positions(nothing, dead_letters)).persist()
     missing.explain()
@@ -312,9 +313,9 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 
 
 def test_what_the_checkpoint_settled_beyond_its_mark_is_not_missing_when_retention_took_it(spark):
-    rows = [(partition, number, T0, "f", *[None] * 7) for partition in "012" for number in (500, 501)]
+    rows = [(partition, number, T0, "f", *[None] * 8) for partition in "012" for number in (500, 501)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0, False)], DEAD_LETTERS)
+    dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0, False, None)], DEAD_LETTERS)
     checkpoints = {
         "0": Checkpoint("0", 100, "", ((102, 499),)),
         "1": Checkpoint("1", 490, "", ((493, 494), (498, 700))),
@@ -372,15 +373,14 @@ def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
 
 @pytest.mark.parametrize("identity", [Identity.META, Identity.BODY, Identity.POSITION])
 def test_of_an_event_that_becomes_several_documents_each_is_looked_for(spark, identity):
-    """Of event n the documents n-0 to n-2. 1: all are there; 2: not n-2; 3: not n-2, but a dead letter; 4: the third twice."""
-    later = [
-        f'[{{"document_id":"{n}-1","partition_key":"[1]"}},{{"document_id":"{n}-2","partition_key":"[1]"}}]'
-        for n in range(5)
-    ]
-    rows = [("0", n, T0, "f", f"{n}-0", "[1]", None, 3, None, None, later[n]) for n in range(1, 5)]
-    there = [(n, part) for n in range(1, 5) for part in range(3) if (n, part) not in {(2, 2), (3, 2)}] + [
-        (4, 3)
-    ]
+    """Of event n the documents n-0 to n-2. 1: all are there; 2: not n-2; 3: not n-2, but a dead letter; 4: the third twice; 5: only n-0, and
+    a letter of n-2 alone; 6: not n-2, of which there is a letter; 7: as 6, but the letter is of when there were two; 8: as 5, but parked.
+    """
+    further = [{"document_id": f"{{0}}-{n}", "partition_key": "[1]", "record": f"{n}/3"} for n in (1, 2)]
+    later = [json.dumps(further).replace("{0}", str(n)) for n in range(9)]
+    rows = [("0", n, T0, "f", f"{n}-0", "[1]", None, 3, None, None, later[n], "0/3") for n in range(1, 9)]
+    gone = {(2, 2), (3, 2), (5, 1), (5, 2), (6, 2), (7, 2), (8, 1), (8, 2)}
+    there = [(n, part) for n in range(1, 9) for part in range(3) if (n, part) not in gone] + [(4, 3)]
     at = T0 + timedelta(seconds=9)
     shown = identity is not Identity.BODY
     documents = spark.createDataFrame(
@@ -390,11 +390,14 @@ def test_of_an_event_that_becomes_several_documents_each_is_looked_for(spark, id
         ],
         DOCUMENT_KEYS,
     )
-    dead_letters = spark.createDataFrame([("0", 3, T0, "json", T0, False)], DEAD_LETTERS)
+    named = {3: None, 5: '["2/3"]', 6: '["2/3"]', 7: '["1/2"]', 8: '["2/3"]'}
+    dead_letters = spark.createDataFrame(
+        [("0", n, T0, "json", T0, n == 8, names) for n, names in named.items()], DEAD_LETTERS
+    )
     known = positions(packed_positions(documents), dead_letters)
     frame = judged(
         *(bucketed(spark.createDataFrame(rows, EVENT_KEYS)), documents, known, [], identity, Due(NOW, False)),
-        several=True,
+        letters=dead_letters,
     ).persist()
     rows = {row["sequence_number"]: row for row in frame.collect()}
 
@@ -403,9 +406,14 @@ def test_of_an_event_that_becomes_several_documents_each_is_looked_for(spark, id
         2: "lost",
         3: "dead_lettered",
         4: "written",
+        5: "lost",
+        6: "dead_lettered",
+        7: "dead_lettered",
+        8: "lost",
     }
     assert {row["copies"] for row in rows.values()} == {1}
     assert identity is Identity.POSITION or rows[2]["document_id"] == "2-2"
+    assert identity is Identity.POSITION or rows[5]["document_id"] == "5-1"
     assert [(row["sequence_number"], row["kind"]) for row in duplicates(frame).collect()] == (
         [(4, "two documents")] if shown else []
     )
