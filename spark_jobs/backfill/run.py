@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.definition.model import HubDefinition
+from consumer.formats import DecoderName, JsonOptions
 from consumer.model import Checkpoint
 from consumer.options import WritingTexts
 from consumer.sinks.cosmos.bulk import WriteMode
@@ -46,7 +47,7 @@ from spark_jobs.platform.rows import collected
 from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs
 from spark_jobs.tables.merging import read_parquet_or_delta
 from spark_jobs.tables.places import has
-from spark_jobs.tables.results import result_table, runs_of
+from spark_jobs.tables.results import last_run, result_table, runs_of
 from tidemark.analysis.errors import InputError, JobError
 from tidemark.analysis.limits import RowCount, check_sum
 from tidemark.foundation.errors import TidemarkError
@@ -108,8 +109,11 @@ def backfill(
     newer = newer_hubs(load_checkpoints(config, hub.settings))
     places = captured if positions is None else positions
     planned, absent = _plan(places, selection, config.hub, missing, newer)
+    finding = "" if missing is None else _finding(spark, selection.only_missing or "")
     checkpoint_groups = {
-        row["partition"]: _checkpoint_group(container, hub, settings, f"{row['events']}/{row['digest']}")
+        row["partition"]: _checkpoint_group(
+            container, hub, settings, f"{row['events']}/{row['digest']}{finding}"
+        )
         for row in planned
     }
     if settings.again:
@@ -246,13 +250,24 @@ def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
     return of_hub(named.select(*POSITION).distinct(), hub)
 
 
+def _finding(spark: SparkSession, path: str) -> str:
+    """Distinguishes the runs that list missing events: what a later one lists, whatever was settled before is not there now."""
+    run = last_run(spark, _folder_of(path)[0])
+    return "" if run is None else f"/{run.run}/{run.key}"
+
+
+def _folder_of(path: str) -> tuple[str, str]:
+    """The folder of a table, and the table's name."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    return folder or ("/" if path.startswith("/") else "."), name
+
+
 def missing_table(spark: SparkSession, path: str, hub: str) -> DataFrame:
     """A table by its path: `<output>/<table>` of the last finished run of a job, or one of somebody else's.
 
     Raises InputError for one that is not there, that belongs to another hub, or that no finished run vouches for.
     """
-    folder, _, name = path.rstrip("/").rpartition("/")
-    folder = folder or ("/" if path.startswith("/") else ".")
+    folder, name = _folder_of(path)
     runs = runs_of(spark, folder)
     if runs is None:  # a table of somebody else's, or of a job that could write no Delta
         exported = f"parquet/{name}"
@@ -281,10 +296,15 @@ def _checkpoint_group(container: str, hub: HubDefinition, settings: BackfillSett
     """The name of a partition's checkpoints: another one for other events, another container, or other documents."""
     options, config = cosmos_options(hub), hub.config
     texts = {name: getattr(options, name) for name in WritingTexts.__struct_fields__}
-    # Options of writing are distinguished where there are any, so that a run of an older version is gone on with.
+    # Options of writing and of bodies are distinguished where there are any, so that a run of an older version is gone on with.
     writing = () if texts == structs.asdict(WritingTexts()) else (texts,)
     file = (config.policy.routes, hub.sinks[0].name) if hub.mapper is not None else ()
-    work = (container, settings.mode, options.id, config.transform, options.meta, events, *writing, *file)
+    bodies = (config.decoder, config.decode)
+    reading = () if bodies == (DecoderName.JSON, JsonOptions()) else bodies
+    work = (
+        *(container, settings.mode, options.id, config.transform, options.meta, events),
+        *(*writing, *file, *reading),
+    )
     return hashlib.sha256(repr(work).encode()).hexdigest()[:16]
 
 

@@ -206,6 +206,30 @@ def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this
         missing_table(spark, f"{folder}/lost", "flights")
 
 
+def test_what_a_later_reconciliation_finds_missing_again_is_written_again(spark, world, tmp_path):
+    """The same events: settled by the backfill before, and their documents are gone since, by a restored account for one."""
+    captured(tmp_path / "capture", list(flights(1, 5, 5)))
+    frame, folder = read_capture(spark, str(tmp_path / "capture")), str(tmp_path / "reconciliation")
+    listed = Selection(only_missing=f"{folder}/unsettled")
+
+    def found():
+        run = Results.begin(spark, folder, job="reconciliation", fmt="delta", about={"hub": "flights"})
+        run.write("unsettled", spark.createDataFrame([("0", 3)], "partition string, sequence_number long"))
+        run.publish()
+
+    def filled():
+        done = backfill(frame, listed, FAST, read_target(world.settings))
+        return done.total.written, done.total.skipped
+
+    found()
+    assert filled() == (1, 0)
+    assert filled() == (0, 1)  # the same command goes on where it was
+    world.remove("p0-3")
+    found()
+    assert filled() == (1, 0)
+    assert "p0-3" in world.documents()
+
+
 @pytest.mark.torture
 @pytest.mark.timeout(1200)
 def test_a_job_whose_worker_and_then_whose_driver_is_killed_ends_with_the_same_documents(

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from consumer.decoding.avro_schemas import parse_schema
-from spark_jobs.backfill.run import BackfillSettings, backfill
+from spark_jobs.backfill.run import BackfillSettings, _checkpoint_group, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.platform.consumer_hub import for_executors, hub_on_cosmos
@@ -130,6 +130,24 @@ def test_a_body_has_the_id_of_the_document_that_the_consumer_writes(
         ("a", None),
         (None, rejection),
     ]
+
+
+def test_bodies_that_are_read_in_another_way_are_another_backfill():
+    """Or the same command, with the setting mended, would say of each event that it was settled before."""
+    ways = [
+        {},
+        {"CONSUMER_JSON_ARRAYS": "true"},
+        {"CONSUMER_UNPACK": "gzip"},
+        *({"CONSUMER_DECODER": name, "CONSUMER_UNPACK": "none"} for name in ("csv", "text", "raw")),
+        {"CONSUMER_DECODER": "csv", "CONSUMER_UNPACK": "none", "CONSUMER_CSV_DELIMITER": ";"},
+    ]
+    budget = BackfillSettings(records_per_second=1)
+    groups = [
+        _checkpoint_group("c", read_target({**CONSUMER, "CONSUMER_ID": "position", **way}), budget, "e")
+        for way in ways
+    ]
+
+    assert len({*groups}) == len(ways)
 
 
 @pytest.mark.parametrize(
