@@ -110,12 +110,7 @@ def backfill(
     places = captured if positions is None else positions
     planned, absent = _plan(places, selection, config.hub, missing, newer)
     finding = "" if missing is None else _finding(spark, selection.only_missing or "")
-    checkpoint_groups = {
-        row["partition"]: _checkpoint_group(
-            container, hub, settings, f"{row['events']}/{row['digest']}{finding}"
-        )
-        for row in planned
-    }
+    checkpoint_groups = _checkpoint_groups(container, hub, settings, planned, finding)
     if settings.again:
         asyncio.run(_forget(config, hub.settings, checkpoint_groups))
     plans = [
@@ -290,6 +285,18 @@ def _nothing(captured: DataFrame, hub: str) -> InputError:
         f"the capture files hold events of the hub '{hub}', but none that --from, --to, --partitions and"
         " --only-missing select"
     )
+
+
+def _checkpoint_groups(
+    container: str, hub: HubDefinition, settings: BackfillSettings, planned: Sequence[Row], finding: str
+) -> dict[str, str]:
+    """By partition, of rows of PLAN; see `_finding`."""
+    return {
+        row["partition"]: _checkpoint_group(
+            container, hub, settings, f"{row['events']}/{row['digest']}{finding}"
+        )
+        for row in planned
+    }
 
 
 def _checkpoint_group(container: str, hub: HubDefinition, settings: BackfillSettings, events: str) -> str:
