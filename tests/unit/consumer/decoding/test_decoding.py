@@ -812,6 +812,9 @@ def test_descriptors_that_do_not_fit_are_refused_at_the_start(tmp_path):
     ],
 )
 def test_a_missing_package_is_named_with_the_extra_that_has_it(monkeypatch, name, package, options):
+    monkeypatch.setattr(
+        "tidemark.foundation.version.prefix", "elsewhere"
+    )  # not a clone's own, which has all extras
     for module in (table, registries):
         found = module.find_spec
         monkeypatch.setattr(

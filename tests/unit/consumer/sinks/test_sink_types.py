@@ -110,6 +110,9 @@ def test_every_problem_of_options_is_told_at_once(table, problems):
 
 
 def test_a_missing_package_of_a_built_in_sink_names_the_extra(monkeypatch):
+    monkeypatch.setattr(
+        "tidemark.foundation.version.prefix", "elsewhere"
+    )  # not a clone's own, which has all extras
     monkeypatch.setitem(BUILT_IN, "sql", "no_such_package.options:SQL")
     with pytest.raises(SettingsError, match=r"the sink sql needs the package no_such_package: .*consumer"):
         find_sink_type("sql")
