@@ -207,9 +207,9 @@ def _image(svg: str, ink: str) -> str:
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2631; --soft: #5b6875; --ground: #fff; --line: #d9dfe5; --shade: #f4f6f8;
-  --mark: #0072b2; }
+  --mark: #0072b2; --edge: #aab4be; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e9ee; --soft: #9aa7b4; --ground: #12181e; --line: #2c3742; --shade: #1a222a; --mark: #56b4e9; }
+  :root { --ink: #e4e9ee; --soft: #9aa7b4; --ground: #12181e; --line: #2c3742; --shade: #1a222a; --mark: #56b4e9; --edge: #4d5c6a; }
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
@@ -224,11 +224,18 @@ p { max-width: 46rem; margin: .75rem 0; }
 .facts div { background: var(--shade); border-radius: .5rem; padding: .75rem .8rem; }
 dt { color: var(--soft); font-size: .85rem; }
 dd { font-size: 1.25rem; font-weight: 650; font-variant-numeric: tabular-nums; margin: 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; margin: 1rem 0; }
+/* A wide table takes the window to its right; what is still beside it has a shadow at that edge. */
+.wide { margin: 1rem 0; min-width: 100%; width: max-content;
+  max-width: min(100vw - 2.5rem, (100vw + 62rem) / 2 - 2.5rem); --under: var(--ground); }
+.wide, pre { overflow-x: auto; background:
+  linear-gradient(to right, var(--under) 40%, transparent) 0 0 / 2rem 100% no-repeat local,
+  linear-gradient(to left, var(--under) 40%, transparent) 100% 0 / 2rem 100% no-repeat local,
+  linear-gradient(to right, var(--edge), transparent) 0 0 / .8rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--edge), transparent) 100% 0 / .8rem 100% no-repeat scroll, var(--under); }
 table { border-collapse: collapse; font-size: .92rem; min-width: 50%; }
 caption { caption-side: top; color: var(--soft); max-width: calc(100vw - 2.5rem); padding: 0 0 .4rem; text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; text-align: left; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; }
+th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
 th.number { text-align: right; }
 td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
 td { white-space: nowrap; } td.long { white-space: normal; }
@@ -238,11 +245,10 @@ figure svg { display: block; height: auto; max-width: 100%; color: var(--ink); }
 figure .narrow { display: none; width: 100%; }
 @media screen and (max-width: 40rem) { figure[role] svg { display: none; } figure .narrow { display: block; } }
 figcaption { color: var(--soft); font-size: .9rem; margin: .4rem 0; max-width: 46rem; }
-pre { background: var(--shade); border-radius: .5rem; font-size: .88rem; line-height: 1.45; margin: 0; overflow-x: auto;
-  padding: .9rem 1rem; }
+pre { border-radius: .5rem; font-size: .88rem; line-height: 1.45; margin: 0; padding: .9rem 1rem; --under: var(--shade); }
 @media print {
   :root { --ink: #000; --soft: #444; --ground: #fff; --line: #bbb; --shade: #f4f4f4; }
   main { max-width: none; padding: 0; } figure, tr, .facts { break-inside: avoid; } h2 { break-after: avoid; }
-  pre { white-space: pre-wrap; }
+  pre { white-space: pre-wrap; } .wide { width: auto; max-width: none; }
 }
 """
