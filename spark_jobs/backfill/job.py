@@ -125,7 +125,7 @@ def run(spark: SparkSession, settings: Settings) -> Sequence[str]:
     if done is None:
         return (f"{selection.only_missing} lists no missing events of this hub: nothing to do",)
     asked = {"only-missing": selection.only_missing, "mode": settings.budget.mode}
-    path = save(spark, done, settings, capture=settings.capture, asked=asked)
+    path = save(spark, done, settings, check=_check_options(settings), capture=settings.capture, asked=asked)
     return (*done.lines, f"report: {path}")
 
 
@@ -134,10 +134,11 @@ def save(
     done: Backfilled,
     settings: JobSettings,
     *,
+    check: Sequence[str] = (),
     capture: str = "",
     asked: Mapping[str, object] | None = None,
 ) -> str:
-    """Writes the table `partitions` and the report; returns the report's page. Raises CheckFailedError where more is left out
+    """Writes the table `partitions` and the report; returns the report's page. `check` are options of the job that checks it. Raises CheckFailedError where more is left out
     than is allowed.
     """
     rows = [
@@ -155,7 +156,7 @@ def save(
         spark,
         results,
         settings,
-        partial(_page, done, capture or "capture/"),
+        partial(_page, done, check or ("--capture", capture or "capture/")),
         rows=settled_rows(done.plan, done.partitions),
         inputs={"capture": capture},
         counts={
@@ -169,9 +170,20 @@ def save(
     )
 
 
-def _page(done: Backfilled, capture: str) -> Report:
+def _check_options(settings: Settings) -> list[str]:
+    """The options by which a reconciliation reads the same files, and is about the same sink."""
+    given = {
+        "--capture": settings.capture,
+        "--hub": settings.hub,
+        "--sink": settings.sink,
+        "--quarantine": settings.quarantine,
+    }
+    return [word for option, value in given.items() if value for word in (option, value)]
+
+
+def _page(done: Backfilled, check: Sequence[str]) -> Report:
     report = report_of(done)
-    check_all = ("tidemark", "spark", "reconciliation", "--capture", capture)
+    check_all = ("tidemark", "spark", "reconciliation", *check)
     report.next_step("whether any event is neither in the database nor a dead letter", *check_all)
     return report
 

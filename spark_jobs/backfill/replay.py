@@ -22,7 +22,7 @@ from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts
 from consumer.running.driver import Driver
 from consumer.running.waiting import when_available
-from consumer.sinks.cosmos.bulk import WriteMode
+from consumer.sinks.cosmos.bulk import MODE_CREATE, WriteMode
 from consumer.sinks.routed import RoutedSink
 from consumer.telemetry.records import shared
 from consumer.versions import SUPERSEDED
@@ -172,12 +172,15 @@ class _Writing:
         for place in statistics.partitions:  # without it once the claim has ended
             self._unsettled = place.unsettled
         totals_by_name = {
-            name: getattr(totals, name) for name in NUMBERS if name not in {"existed", "dropped", "unsettled"}
+            name: getattr(totals, name)
+            for name in NUMBERS
+            if name not in {"existed", "dropped", "left_out", "unsettled"}
         }
         totals_by_name["unsettled"] = self._unsettled
         superseded = totals.dropped.get(SUPERSEDED, 0)  # they are among those that existed
         totals_by_name["written"] += superseded
-        totals_by_name["dropped"] = sum(totals.dropped.values()) - superseded
+        totals_by_name["left_out"] = left_out = totals.dropped.get(MODE_CREATE, 0)
+        totals_by_name["dropped"] = sum(totals.dropped.values()) - superseded - left_out
         return Counts(existed=self._sink.existed, reasons=dict(self._dead_letters.reasons), **totals_by_name)
 
 

@@ -40,7 +40,9 @@ class Backfilled(Struct, frozen=True):
     """Of the attempt that finished each."""
     history: Sequence[Snapshot]
     not_captured: int = 0
-    """Positions asked for by --only-missing that no capture file holds."""
+    """Positions asked for by --only-missing that no capture file holds, or none that is selected."""
+    is_bounded: bool = False
+    """Whether some events are not selected by time or partition."""
 
     @property
     def total(self) -> Counts:
@@ -56,8 +58,14 @@ class Backfilled(Struct, frozen=True):
         settled = f"{count_text(total.dead_letters, 'dead letter', style=',')}, {dropped}{total.skipped:,} settled before"
         spent = f"{total.request_units:,.0f} RU in {self.history[-1].at:.1f} s, {percent_text(total.throttled_share, 1)} throttled"
         lines = [f"{total.written:,} written{existed}, {settled}; {spent}"]
+        if total.left_out:
+            lines.append(
+                f"{count_text(total.left_out, 'patch, replacement or delete', 'patches, replacements and deletes', style=',')}"
+                " left out: mode create changes no document, --mode upsert does"
+            )
         if self.not_captured:
-            lines.append(f"{self.not_captured:,} of the missing events are in no capture file")
+            within = ", or not within --from, --to and --partitions" if self.is_bounded else ""
+            lines.append(f"{self.not_captured:,} of the missing events are in no capture file{within}")
         return lines
 
 
@@ -70,6 +78,7 @@ def report_of(done: Backfilled) -> Report:
             "Written": f"{total.written:,}",
             "Dead letters": f"{total.dead_letters:,}",
             **({"Dropped": f"{total.dropped:,}"} if total.dropped else {}),
+            **({"Left out": f"{total.left_out:,}"} if total.left_out else {}),
             "Settled before": f"{total.skipped:,}",
             "RU per record": "unknown" if total.per_record is None else f"{total.per_record:.2f}",
             "Throttled": percent_text(total.throttled_share, 1),

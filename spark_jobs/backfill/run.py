@@ -99,7 +99,6 @@ def backfill(
     from there.
     """
     shares, config = settings.shares(), hub.config
-    wanted = shares.budget
     spark = captured.sparkSession
     _check_session(spark)
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
@@ -133,9 +132,8 @@ def backfill(
         history = tuple(coordinator.progress.history)
     options = cosmos_options(hub)
     target = f"{options.database}/{options.container}"
-    return Backfilled(
-        config.hub, target, settings.mode, settings.unit, wanted, plans, counts, history, absent
-    )
+    found = (shares.budget, plans, counts, history, absent, selection.is_bounded)
+    return Backfilled(config.hub, target, settings.mode, settings.unit, *found)
 
 
 def _sharing(

@@ -48,6 +48,11 @@ class Selection(Struct, frozen=True):
     capture_lag: float = 3600.0
     """Seconds. With a bound of time: how much later than its events a capture file may be named."""
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether events are left out by their time or partition."""
+        return bool(self.since or self.until or self.partitions)
+
 
 EVERYTHING = Selection()
 

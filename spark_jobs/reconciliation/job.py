@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from math import ceil
 from typing import Annotated, Any
 
 import typer
@@ -146,15 +147,27 @@ def _page(findings: page.Findings, settings: Settings) -> Report:
     report = page.build(findings)
     if findings.unsettled and (capture := settings.capture):
         lost = ("--only-missing", f"{settings.output}/unsettled", "--mode", "upsert", "--ru-per-second", 400)
-        named = (("--hub", settings.hub), ("--sink", settings.sink))
-        of_file = [word for option, name in named if name is not None for word in (option, name)]
-        command = ("tidemark", "spark", "backfill", "--capture", capture, *of_file, *lost)
+        command = ("tidemark", "spark", "backfill", "--capture", capture, *_same_events(settings), *lost)
         report.next_step("writes exactly what is not settled, at a rate you choose", *command)
     else:
         report.next_step(
             "what this run and those before it read and counted", "tidemark", "runs", settings.output
         )
     return report
+
+
+def _same_events(settings: Settings) -> list[str]:
+    """The options by which another job reads the same events, of the same sink: without them it may refuse to, or take others."""
+    lag = settings.capture_lag if settings.since or settings.until else None
+    given = {
+        "--hub": settings.hub,
+        "--sink": settings.sink,
+        "--from": settings.since and settings.since.isoformat(),
+        "--to": settings.until and settings.until.isoformat(),
+        "--capture-lag": lag and f"{ceil(lag.total_seconds())}s",
+        "--quarantine": settings.quarantine,
+    }
+    return [word for option, value in given.items() if value for word in (option, value)]
 
 
 def _finish(
@@ -339,7 +352,7 @@ def command(
     """Which events of the hub are neither in Cosmos DB nor dead letters, or there twice. Exit status 3 if any.
 
     The consumer's own settings (docs/settings.md) say where everything is; they come from the environment and
-    from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not decide.
+    from local.settings.json. 0: no findings; 3: findings; 1: the job could not decide.
     """
     given = job.read(JOB, LIMITED)
     settings = Settings(

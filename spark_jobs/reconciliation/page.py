@@ -129,13 +129,15 @@ def yet_to_come(newest: datetime | None, *, now: datetime, until: datetime | Non
 
 
 def _facts(findings: Findings) -> dict[str, str]:
-    pending, parked = (findings.counts.get(status, 0) for status in (Status.PENDING, Status.PARKED))
+    passing = (Status.PENDING, Status.PARKED, Status.REMOVED)
+    pending, parked, removed = (findings.counts.get(status, 0) for status in passing)
     return {
         "check": "failed" if findings.failed else "passed",
         "events": number(findings.events_total),
-        "settled": number(findings.events_total - findings.unsettled_total - pending - parked),
+        "settled": number(findings.events_total - findings.unsettled_total - pending - parked - removed),
         "pending": number(pending),
         **({"parked": number(parked)} if parked else {}),
+        **({"removed": number(removed)} if removed else {}),
         "not settled": number(findings.unsettled_total),
         "settled twice": number(findings.duplicates_total),
         "numbers missing": number(findings.missing),

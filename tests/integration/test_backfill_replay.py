@@ -18,6 +18,7 @@ from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, container_id, read_target
 from tests.support.consumer.backfill import Log, dead_letters, documents, server, settings
 from tests.support.waiting import until
+from tidemark import consuming
 from tidemark.analysis.errors import InputError
 from tidemark.foundation.errors import UnavailableError
 
@@ -136,6 +137,19 @@ async def test_mode_create_leaves_documents_as_they_are_and_counts_them(replays)
     assert documents(replays.cosmos)["0-3"]["version"] == 3
     assert counts["0"].existed == 15  # five by the first replay, ten by the earlier events of this one
     assert len(documents(replays.cosmos)) == 10
+
+
+def deleting(document, event):
+    """A transform: every second event deletes its document."""
+    return consuming.delete(document) if document["version"] % 2 else document
+
+
+async def test_what_mode_create_leaves_out_is_counted_apart_from_what_was_dropped_on_purpose(replays):
+    replays.environment["CONSUMER_TRANSFORM"] = f"{__name__}:deleting"
+    with Coordinator(Shares(1_000, whole=True)) as coordinator:
+        counts = (await replays.run({"0": stream("0", 20)}, coordinator, mode="create"))["0"]
+
+    assert (counts.written, counts.left_out, counts.dropped, counts.settled) == (10, 10, 0, 20)
 
 
 @pytest.mark.parametrize("mode", ["upsert", "create"])

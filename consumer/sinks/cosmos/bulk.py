@@ -39,6 +39,9 @@ from tidemark.foundation.errors import SettingsError, UnavailableError
 
 WriteMode = Literal["upsert", "create"]
 
+MODE_CREATE = "mode_create"
+"""Why mode create drops a write that would change what exists."""
+
 SINGLE_KEY_REQUESTS = 16  # concurrent requests without bulk
 
 TRY_BULK_EVERY = 600.0
@@ -125,7 +128,7 @@ class CosmosBulkSink:
         record = self._mapper.prepare(write)
         # A transform may ask for a delete or a patch, whatever the settings say.
         if self._only_creates and record.rejection is None and record.operation is not Operation.CREATE:
-            return structs.replace(record, dropped=Dropped("mode_create"))
+            return structs.replace(record, dropped=Dropped(MODE_CREATE))
         return record
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:

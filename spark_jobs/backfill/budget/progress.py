@@ -23,6 +23,8 @@ class Counts(Struct, frozen=True):
     dead_letters: int = 0
     dropped: int = 0
     """On purpose, or for another sink of the hub."""
+    left_out: int = 0
+    """Patches, replacements and deletes, which mode create does not make."""
     attempts: int = 0
     throttled: int = 0
     request_units: float = 0.0

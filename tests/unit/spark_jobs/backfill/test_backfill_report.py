@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from spark_jobs.backfill.budget.progress import Counts, Snapshot
+from spark_jobs.backfill.job import Settings, _check_options, _page
 from spark_jobs.backfill.report import Backfilled, PartitionPlan, _without_short_step, report_of
-from spark_jobs.backfill.run import settled_rows
+from spark_jobs.backfill.run import BackfillSettings, settled_rows
+from spark_jobs.backfill.transforms import EVERYTHING
 from tidemark.analysis.errors import JobError
 from tidemark.analysis.limits import check_sum
 
@@ -95,3 +97,35 @@ def test_an_event_that_no_task_settled_ends_the_job(second):
     check_sum(*zero)
     with pytest.raises(JobError, match=r"partition 1: 30 rows were read, .*what was written stays"):
         check_sum(*one)
+
+
+def test_what_mode_create_leaves_out_is_reported_with_the_mode_that_writes_it():
+    counts = Counts(received=5, written=2, left_out=3)
+    done = backfilled([Snapshot(0.0, counts, {"0": 5})], {"0": counts})
+
+    told = "3 patches, replacements and deletes left out: mode create changes no document, --mode upsert does"
+    assert told in done.lines
+    assert told in report_of(done).html()
+
+
+def test_missing_events_outside_of_the_selection_are_not_said_to_be_in_no_file():
+    done = backfilled([Snapshot(0.0, Counts(), {})], {}, not_captured=4, is_bounded=True)
+
+    assert done.lines[-1].endswith("in no capture file, or not within --from, --to and --partitions")
+
+
+def test_the_next_command_reads_the_same_files_of_the_same_sink():
+    settings = Settings(
+        capture="lake files/",
+        selection=EVERYTHING,
+        budget=BackfillSettings(records_per_second=1),
+        environment={},
+        hub="orders",
+        sink="totals",
+        quarantine="bad",
+    )
+    done = backfilled([Snapshot(0.0, Counts(), {})], {})
+    [(_, command)] = _page(done, _check_options(settings)).next_steps
+
+    told = "tidemark spark reconciliation --capture 'lake files/' --hub orders --sink totals --quarantine bad"
+    assert command == told

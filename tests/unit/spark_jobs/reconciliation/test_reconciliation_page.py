@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from consumer.model import Checkpoint
+from spark_jobs.reconciliation.job import Settings, _page
 from spark_jobs.reconciliation.page import Findings, build, yet_to_come
 from spark_jobs.reconciliation.schemas import Identity, Status
 
@@ -156,3 +157,35 @@ def test_events_whose_capture_file_may_still_come_are_told(newest, until, told):
     assert told in said
     assert bool(told) == bool(said)
     assert said in build(findings(yet_to_come=said)).html()
+
+
+def test_what_is_removed_is_no_settled_event_for_nobody_knows_whether_it_was_written():
+    page = build(findings(counts={Status.WRITTEN: 60, Status.REMOVED: 40})).html()
+
+    assert "<dt>settled</dt><dd>60</dd>" in page
+    assert "<dt>removed</dt><dd>40</dd>" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, ""),
+        ({"hub": "orders", "sink": "totals"}, " --hub orders --sink totals"),
+        (
+            {
+                "since": datetime(2026, 11, 20, tzinfo=UTC),
+                "until": datetime(2026, 11, 21, 6, tzinfo=UTC),
+                "capture_lag": timedelta(days=30),
+            },
+            " --from 2026-11-20T00:00:00+00:00 --to 2026-11-21T06:00:00+00:00 --capture-lag 2592000s",
+        ),
+        ({"quarantine": "bad files"}, " --quarantine 'bad files'"),
+    ],
+)
+def test_the_next_command_writes_what_is_missing_from_the_same_events_to_the_same_sink(given, options):
+    """Of a hub that was created anew it would be refused without the time, and of a file without hub and sink."""
+    settings = Settings(consumer={}, capture="capture/", output="out", **given)
+    [(_, command)] = _page(a_bad_day(), settings).next_steps
+
+    told = f"tidemark spark backfill --capture capture/{options} --only-missing out/unsettled --mode upsert --ru-per-second 400"
+    assert command == told
