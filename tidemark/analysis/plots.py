@@ -66,10 +66,11 @@ def drawn_value(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def time_axis(axes: Axes) -> None:
+def time_axis(axes: Axes, *, is_narrow: bool = False) -> None:
     """Labels an axis of UTC times as shortly as their span allows."""
     dates: Any = mpl.dates  # its calls carry no types
-    locator = dates.AutoDateLocator(tz="UTC")
+    few = {"minticks": 3, "maxticks": {dates.DAILY: 6, dates.HOURLY: 7}} if is_narrow else {}
+    locator = dates.AutoDateLocator(tz="UTC", **few)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
 
@@ -129,6 +130,8 @@ NARROW = 4.4
 many again."""
 NARROW_TITLE = 40
 """Characters of a bold title that fit into it."""
+MARGIN = 10.0
+"""Pixels, of 100 an inch, between a legend that was shrunk and the edge: texts do not shrink evenly."""
 
 
 def plain(value: float, _: object = None) -> str:
@@ -181,6 +184,24 @@ def show_few_points(figure: Figure) -> None:
                 axes.set_xlim(min(lefts) - spare / 2, max(lefts) + width + spare / 2)
 
 
+def fit_to_phone(figure: Figure) -> None:
+    """Wraps titles, labels fewer times, and shrinks the texts of a legend that is wider than the figure."""
+    for axes in figure.axes:
+        axes.set_title(fill(axes.get_title(loc="left"), NARROW_TITLE))
+        if isinstance(axes.xaxis.get_major_formatter(), mpl.dates.ConciseDateFormatter):
+            time_axis(axes, is_narrow=True)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        if legend is None:
+            continue
+        beyond = legend.get_window_extent().x1 - figure.bbox.x1
+        texts = sum(text.get_window_extent().width for text in legend.get_texts())
+        if beyond > 0 and texts > 2 * beyond:
+            for text in legend.get_texts():
+                text.set_fontsize(text.get_fontsize() * (1 - (beyond + MARGIN) / texts))
+
+
 def drawn(figure: Figure) -> tuple[str, str, bytes]:
     """The figure as SVG for a wide page and for a narrow one, and as PNG on white; closes it."""
     show_few_points(figure)
@@ -189,8 +210,7 @@ def drawn(figure: Figure) -> tuple[str, str, bytes]:
     wide = _vector(figure)
     side_by_side = len({round(axes.get_position().x0, 1) for axes in figure.axes}) > 1
     figure.set_figwidth(NARROW * (1.5 if side_by_side else 1.0))
-    for axes in figure.axes:
-        axes.set_title(fill(axes.get_title(loc="left"), NARROW_TITLE))
+    fit_to_phone(figure)
     narrow = _vector(figure)
     plt.close(figure)
     return wide, narrow, picture.getvalue()

@@ -5,6 +5,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
@@ -221,6 +222,34 @@ def test_panels_of_one_time_and_of_several_share_the_axis_of_the_several():
 
     low, high = one.get_xlim()
     assert high - low < 3 / 1440
+    plots.drawn(figure)
+
+
+@pytest.mark.parametrize("days", [0.002, 0.1, 1, 2.9, 4, 30, 89, 300])
+def test_on_a_phone_a_legend_is_whole_and_times_do_not_overlap(days):
+    figure, (axes,) = plots.new_figure(height=3.4)
+    for label in ("raw", "corrected", "without a break"):
+        axes.plot(
+            [AT + n * timedelta(days=days) / 29 for n in range(30)], range(0, 30_000, 1000), label=label
+        )
+    axes.set_ylabel("events per day")
+    plots.fit_axes(figure)
+    plots.time_axis(axes)
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
+    figure.set_figwidth(plots.NARROW)
+
+    plots.fit_to_phone(figure)
+
+    figure.draw_without_rendering()
+    assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
+    low, high = axes.get_xlim()
+    labels = [
+        label.get_window_extent()
+        for label, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)
+        if label.get_text() and low <= at <= high
+    ]
+    assert len(labels) >= 2
+    assert all(before.x1 < after.x0 for before, after in pairwise(labels))
     plots.drawn(figure)
 
 
