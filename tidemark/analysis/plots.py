@@ -69,7 +69,9 @@ def drawn_value(value: float | None) -> float:
 def time_axis(axes: Axes, *, is_narrow: bool = False) -> None:
     """Labels an axis of UTC times as shortly as their span allows."""
     dates: Any = mpl.dates  # its calls carry no types
-    few = {"minticks": 3, "maxticks": {dates.DAILY: 6, dates.HOURLY: 7}} if is_narrow else {}
+    few = (
+        {"minticks": 3, "maxticks": {dates.MONTHLY: 7, dates.DAILY: 6, dates.HOURLY: 7}} if is_narrow else {}
+    )
     locator = dates.AutoDateLocator(tz="UTC", **few)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
