@@ -21,6 +21,7 @@ from devstack.local import local_settings
 from scaling.analysis.lint import lint
 from scaling.calls import budgets
 from scaling.collectors.number import log_query, metrics_reader
+from scaling.config import policy_file
 from scaling.config.checks import Severity
 from scaling.config.policy_file import load_config
 from scaling.config.rule_registry import RULES
@@ -36,7 +37,10 @@ from tests.support.scaling.steady_views import view
 from tidemark.__main__ import command_line
 from tidemark.analysis.simulation.driving import evaluate
 from tidemark.foundation import settings_reader
+from tidemark.foundation.app_settings import POLICY_FILE
 from tidemark.foundation.azure import connections
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http import callers, outward
 from tidemark.foundation.wording import duration_text
 
@@ -204,6 +208,25 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     }
     whole = {name for name in listed if "__" not in name}
     assert whole - by_the_host <= read, whole - by_the_host - read
+
+
+def test_the_defaults_of_the_apps_settings_and_what_is_accepted_are_those_of_the_code():
+    """The columns are written by hand, beside meanings that no code has."""
+    table = {cells[0]: cells[1:3] for cells in rows(section("settings.md", "## Settings of the app"))}
+    assert parse_duration(table["`SCALING_LOG_RETENTION`"][1].strip("`")) == policy_file.DEFAULT_RETENTION
+    levels = ", ".join(settings_reader.LOG_LEVELS)
+    assert table[f"`{settings_reader.SDK_LEVEL}`"] == [levels, f"`{settings_reader.SDK_LOG_LEVEL}`"]
+    defaults = {
+        "COLLECT_SCHEDULE": policy_file.DEFAULT_SCHEDULE,
+        "VERIFY_SCHEDULE": policy_file.DEFAULT_SCHEDULE,
+        "TIDEMARK_CONFIG": POLICY_FILE,
+    }
+    assert {name: table[f"`{name}`"][1] for name in defaults} == {
+        name: f"`{default}`" for name, default in defaults.items()
+    }
+    exporters = table[f"`{metrics.EXPORTER}`"][0]
+    with pytest.raises(SettingsError, match=f"accepted: {exporters}$"):
+        metrics.metrics_of({metrics.EXPORTER: "x"}, float)
 
 
 def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
