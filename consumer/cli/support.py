@@ -99,7 +99,11 @@ def fail(message: str) -> NoReturn:
 
 def ask(question: str, *, yes: bool) -> None:
     """Ends the command with exit status 1 unless the answer is yes."""
-    if not yes and not typer.confirm(question):
+    try:
+        is_agreed = yes or typer.confirm(question)
+    except typer.Abort:  # Ctrl-C, or an input that has ended
+        fail("nobody answered, so nothing was changed; --yes answers without a terminal")
+    if not is_agreed:
         fail("nothing was changed")
 
 
