@@ -105,10 +105,9 @@ def extract(
     or what tasks make of them, in a container of this defaultTtl; those from `since` on and before `until` are looked at.
     """
     stored = read_checkpoints(hub) if checkpoints else None
-    newer = newer_hubs(stored or {})
-    placed = (
-        None if stored is None else {place_in(name, newer): checkpoint for name, checkpoint in stored.items()}
-    )
+    # Also where they settle nothing: keys of documents and letters say since when a hub created anew is there.
+    newer = newer_hubs(load_checkpoints(hub.config, hub.settings) if stored is None else stored)
+    placed = stored and {place_in(name, newer): checkpoint for name, checkpoint in stored.items()}
     needed = for_executors(hub)
     source = _cosmos_source(hub, needed, request_units)
     paths, default_ttl = keys_and_ttl(source)

@@ -16,7 +16,7 @@ from azure.cosmos import CosmosClient
 
 from consumer.config import read_config
 from consumer.mapping.documents import DocumentMapper, MappingOptions
-from consumer.model import Batch, Checkpoint, DeadLetter, Event, Rejection, Write
+from consumer.model import Batch, Checkpoint, DeadLetter, Event, Origin, Rejection, Write
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
@@ -344,6 +344,33 @@ def test_a_hub_that_was_made_anew_is_told_and_not_mixed_up(spark, place):
     write_capture(place.capture, HUB, again, every_seconds=900)
     with pytest.raises(InputError, match="partition 0 has several events of number 3"):
         run(place.job("lives", checkpoints=False), spark)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_events_of_a_hub_created_anew_are_found_with_and_without_checkpoints(spark, place, checkpoints):
+    place.settings |= {"CONSUMER_ID": "position", "CONSUMER_META": "false"}
+    created = int((T0 - timedelta(minutes=10)).timestamp() * 1000)
+    place.bodies = {("0", n): b'{"dest": "x"}' for n in range(5)}
+    place.capture_files()
+
+    async def claim_anew():
+        deadline = asyncio.get_running_loop().time() + 60
+        store = Parts(place.config, place.settings).checkpoints()
+        try:
+            origin = Origin(created, 1, str(created))
+            await store.put(Checkpoint("0", 4, "4", origin=origin), deadline=deadline)
+        finally:
+            await store.aclose()
+
+    asyncio.run(claim_anew())
+    place.mapper = DocumentMapper(MappingOptions(HUB, "position"), ("/dest",))
+    place.event = lambda partition, n: Event(
+        *(partition, n, str(n), place.at(n).timestamp(), place.bodies[partition, n]), incarnation=str(created)
+    )
+    place.write(place.bodies)
+    findings, _ = run(place.job("anew", checkpoints=checkpoints), spark)
+
+    assert findings.counts == {Status.WRITTEN: 5}
 
 
 def kill_at_work(command, output, place):
