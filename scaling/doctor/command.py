@@ -48,10 +48,10 @@ def doctor_command(
     logging.getLogger("azure").addHandler(logging.NullHandler())  # errors are shown below, in our own words
     try:
         checkup, settings = asyncio.run(_checkup(root, app_, tuple(target or ())))
-    except AppError as error:
+    except (AppError, SettingsError) as error:
         errors.print(f"[red]error:[/] {escape(sanitize_line(str(error)))}", soft_wrap=True)
         raise typer.Exit(1) from None
-    except (SettingsError, ValueError) as error:
+    except ValueError as error:
         raise typer.BadParameter(sanitize_line(str(error))) from None
     if json_:
         print_json(checkup.document())

@@ -104,15 +104,24 @@ def local_settings(path: Path) -> dict[str, str]:
 
 
 def dot_env(path: Path) -> dict[str, str]:
-    """The values of NAME=value lines, without comments and quotes. Raises SettingsError if the file cannot be read."""
+    """The values of NAME=value lines, without comments and quotes. Raises SettingsError for a file that cannot be read, or a line that is
+    none; its text is not shown, for it may be a secret.
+    """
     if not path.exists():
         return {}
     try:
         lines = (line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines())
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read: {file_problem(error)}") from None
-    pairs = (line.removeprefix("export ").partition("=") for line in lines if line and line[0] != "#")
-    return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
+    values: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line or line[0] == "#":
+            continue
+        name, equals, value = line.removeprefix("export ").partition("=")
+        if not equals or not name.strip() or len(name.split()) > 1:
+            raise SettingsError(f"{path}, line {number}: is no NAME=value, no comment and not empty")
+        values[name.strip()] = value.strip().strip("'\"")
+    return values
 
 
 def _family(name: str) -> str:

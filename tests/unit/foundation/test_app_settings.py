@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from tidemark.__main__ import command_line
 from tidemark.foundation import app_settings
@@ -383,3 +384,25 @@ def test_what_is_a_persons_own_is_not_in_the_committed_file(root):
     (root / ".env").write_text("TIDEMARK_APP_KEY=own\n")
 
     assert app_settings.own_settings(root, {"A": "1"}) == {"A": "1", "TIDEMARK_APP_KEY": "own"}
+
+
+@pytest.mark.parametrize("line", ["A: b", "hunter2secret", "MY NAME=b", "=b"])
+def test_a_line_of_env_that_is_no_setting_is_told_by_its_number_and_not_by_its_text(root, line):
+    (root / ".env").write_text(f"# ours\n\nA=1\n{line}\n")
+
+    with pytest.raises(SettingsError, match=r"\.env, line 4: is no NAME=value") as told:
+        load_settings(root, {})
+
+    assert line not in str(told.value)
+
+
+@pytest.mark.parametrize("command", [["status"], ["order", "pause", "t"], ["discover"], ["doctor"]])
+def test_every_command_says_of_unreadable_settings_that_they_are_in_error_and_names_no_usage(root, command):
+    (root / "local.settings.json").write_text("{")
+
+    ran = CliRunner().invoke(command_line(), [*command, "--root", str(root)])
+
+    assert ran.exit_code == 1
+    assert "error: " in ran.output
+    assert "local.settings.json cannot be read" in " ".join(ran.output.split())
+    assert "Usage" not in ran.output

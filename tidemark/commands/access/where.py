@@ -19,7 +19,7 @@ from tidemark.commands.access.api import ApiAccess
 from tidemark.commands.access.protocol import Access
 from tidemark.commands.access.storage import StorageAccess
 from tidemark.foundation import app_settings
-from tidemark.foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
+from tidemark.foundation.errors import ConflictError, StoreUnavailableError, TidemarkError
 from tidemark.foundation.http.deployed_app import app_named
 from tidemark.foundation.http.which_app import NAME_AN_APP, check_app
 from tidemark.foundation.log.terminal import Console
@@ -41,11 +41,8 @@ class Where(Struct, frozen=True):
 
 
 def settings_of(root: Path, account: str | None = None) -> dict[str, str]:
-    """The app's settings: see `app_settings`."""
-    try:
-        return app_settings.load_settings(root, account=account)
-    except SettingsError as error:
-        raise typer.BadParameter(str(error)) from None
+    """The app's settings: see `app_settings`. Raises SettingsError."""
+    return app_settings.load_settings(root, account=account)
 
 
 def run_here(

@@ -62,7 +62,7 @@ def discover_command(
     try:
         settings = load_settings(root, about=f"/subscriptions/{subscription}" if subscription else "")
     except SettingsError as error:
-        raise typer.BadParameter(str(error)) from None
+        fail(str(error))
     subscriptions = subscriptions_of(settings.values())
     chosen = subscription or (subscriptions.pop() if len(subscriptions) == 1 else "")
     if subscriptions_of([f"/subscriptions/{chosen}"]) != {chosen.lower()}:

@@ -96,9 +96,13 @@ def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Setti
 
 
 def _unknown(target: str, policies: Mapping[str, PolicySpec]) -> str:
-    known = did_you_mean(target, policies, f"configured are {', '.join(policies) or 'none'}")
+    if policies:
+        known = did_you_mean(target, policies, f"configured are {', '.join(policies)}")
+        why = f"which is no target of tidemark.toml ({known})"
+    else:
+        why = "and there is no tidemark.toml here with a target (--root names another folder)"
     return (
-        f"--target: found '{target}', which is no target of tidemark.toml ({known}). For a history without one, give "
+        f"--target: found '{target}', {why}. For a history without one, give "
         "--resource-id of the namespace or storage account, and --entity"
     )
 

@@ -137,7 +137,7 @@ def test_without_a_configuration_options_say_all():
 @pytest.mark.parametrize(
     ("metrics", "options", "told"),
     [
-        ((), {}, r"--target: found 'plan', which is no target .* give --resource-id"),
+        ((), {}, r"--target: found 'plan', and there is no tidemark.toml .* give --resource-id"),
         (("queue",), {"target": "plam"}, "did you mean 'plan'"),
         (("queue",), {"metric": "no"}, "--metric: found 'no', accepted are the metrics of plan: queue"),
         (("queue", "charge"), {"metric": "charge"}, "--metric: found 'charge', read by consumer_telemetry"),

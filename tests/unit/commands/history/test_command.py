@@ -37,7 +37,11 @@ def run(folder, **options):
 @pytest.mark.parametrize(
     ("options", "status", "told"),
     [
-        ({"resource-id": None}, 1, "error: --target: found 'orders', which is no target of tidemark.toml"),
+        (
+            {"resource-id": None},
+            1,
+            "error: --target: found 'orders', and there is no tidemark.toml here with a target",
+        ),
         (
             {"out": "h.txt"},
             1,
