@@ -5,6 +5,7 @@ Of a hub that several sinks are written from, a job is about one of them, whose 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -32,6 +33,9 @@ _BY_BODY = {
     *(DecoderName.CSV, DecoderName.AVRO_FILE),
 }
 """Formats whose body alone says how it is read: captured files lack content type and encoding."""
+
+_IDENTITY = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER")
+"""The local stack has them in its settings. Those of a platform are in the environment, and lead to the machine whose they are."""
 
 _PREFIXES = ("EVENTHUB_", "COSMOS_", "CONSUMER_", "ALLOW_", "BLOB_", "TIDEMARK_")
 
@@ -130,6 +134,7 @@ def for_executors(hub: HubDefinition) -> dict[str, str]:
         name: value
         for name, value in hub.settings.items()
         if name.upper().startswith(_PREFIXES)
+        or (name in _IDENTITY and value != os.environ.get(name))
         or any(
             name.lower() == connection.lower()
             or name.lower().startswith((f"{connection}__".lower(), f"{connection}:".lower()))

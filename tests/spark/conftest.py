@@ -13,6 +13,9 @@ from devstack.demo.spark.child import SMALL_DATA, remember_java_names
 from spark_jobs.sources.registration import spark_session
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
+from tests.spark.backfill_world import World
+from tests.support.consumer.backfill import server
+from tests.support.servers.threaded import running_in_thread
 from tests.unit.spark_jobs.sources.test_source_records import AT, entry
 
 EAST, WEST = "Europe/Berlin", "America/St_Johns"
@@ -69,3 +72,9 @@ def set_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
     yield put
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture
+def world(azurite: str) -> Iterator[World]:
+    with running_in_thread(server) as running:
+        yield World(running, azurite)

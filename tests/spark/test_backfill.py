@@ -12,12 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from azure.cosmos import CosmosClient
 
 from consumer.config import read_config
 from consumer.model import Checkpoint, Origin
 from consumer.running.assembly import Parts
-from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.backfill.job import Settings as BackfillJobSettings
 from spark_jobs.backfill.job import run as run_backfill
 from spark_jobs.backfill.job import save
@@ -30,53 +28,10 @@ from spark_jobs.reconciliation.job import run as reconcile
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.tables.merging import merge_rows
 from spark_jobs.tables.results import Results, result_table
-from tests.support.consumer.backfill import dead_letters, documents, flights, latest, row, server, settings
-from tests.support.servers.threaded import running_in_thread
+from tests.spark.backfill_world import FAST, captured
+from tests.support.consumer.backfill import dead_letters, flights, latest, row
 from tidemark.analysis.errors import CheckFailedError, InputError
 from tidemark.analysis.limits import Limit
-
-FAST = BackfillSettings("upsert", records_per_second=100_000)
-
-
-class World:
-    def __init__(self, running, azurite):
-        self._running = running
-        self.settings = settings(running.call(lambda: running.server.connection_string), azurite)
-
-    def documents(self):
-        return self._running.call(lambda: documents(self._running.server))
-
-    def remove(self, name):
-        client = CosmosClient.from_connection_string(self.settings["CosmosConnection"])
-        container = client.get_database_client("db").get_container_client("flights")
-        container.delete_item(name, self.documents()[name]["origin"])
-
-    def count(self):
-        return self._running.call(lambda: self._running.server.document_count("db", "flights"))
-
-    def operations(self):
-        return self._running.call(lambda: self._running.server.stats().operations)
-
-
-@pytest.fixture
-def world(azurite):
-    with running_in_thread(server) as running:
-        yield World(running, azurite)
-
-
-def captured(folder, rows, **options):
-    """Capture files of rows."""
-    return write_capture(
-        folder,
-        "flights",
-        [
-            CapturedEvent(
-                each[1], each[2], each[3], each[4], None if each[5] is None else bytes(each[5]), each[6]
-            )
-            for each in sorted(rows, key=lambda each: (each[1], each[2]))
-        ],
-        **options,
-    )
 
 
 def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothing(spark, world, tmp_path):
@@ -320,41 +275,6 @@ def children(pid):
         ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True
     )
     return [int(word) for word in found.stdout.split()]
-
-
-def _array(n):
-    return json.dumps([{"id": f"a{n}", "dest": "x"}, {"id": f"b{n}", "dest": "y"}]).encode()
-
-
-def _rows(n):
-    return f"id,dest\na{n},x\nb{n},y\n".encode()
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize(
-    ("decoder", "settings", "body", "documents"),
-    [
-        ("csv", {}, _rows, 2),
-        ("csv", {"CONSUMER_ID": "position"}, _rows, 2),
-        ("json", {"CONSUMER_JSON_ARRAYS": "true", "CONSUMER_META": "true"}, _array, 2),
-        ("text", {"CONSUMER_ID": "position"}, lambda n: f"hello {n}".encode(), 1),
-    ],
-)
-def test_what_a_backfill_writes_of_any_format_the_reconciliation_finds(
-    spark, world, tmp_path, decoder, settings, body, documents
-):
-    world.settings |= {"CONSUMER_DECODER": decoder, "CONSUMER_UNPACK": "none", **settings}
-    captured(tmp_path / "capture", [row(n, "0", body(n)) for n in range(30)])
-    done = backfill(
-        read_capture(spark, str(tmp_path / "capture")), Selection(), FAST, read_target(world.settings)
-    )
-    paths = {"capture": str(tmp_path / "capture"), "output": str(tmp_path / "out")}
-    findings, _ = reconcile(
-        ReconciliationSettings(consumer=world.settings, checkpoints=False, **paths), spark
-    )
-
-    assert (world.count(), done.total.written) == (30 * documents, 30 * documents)
-    assert (findings.counts, findings.failed, findings.copies) == ({"written": 30}, False, 0)
 
 
 FILE = """

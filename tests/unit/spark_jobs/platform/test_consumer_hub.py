@@ -219,6 +219,19 @@ def test_a_task_needs_no_file_and_gets_no_other_secret(settings):
     assert (cosmos_options(hub).database, cosmos_options(hub).container) == ("shop", "orders")
 
 
+def test_a_task_gets_the_identity_of_the_local_stack_and_not_that_of_the_drivers_machine(
+    settings, monkeypatch
+):
+    """A schema registry takes identities only; without one its events wait for ever."""
+    identity = {"IDENTITY_ENDPOINT": "https://localhost:8444/identity", "IDENTITY_HEADER": "header"}
+    hub = hub_on_cosmos({**settings, **identity}, "a backfill writes to", hub="orders", sink="orders")
+
+    assert identity.items() <= for_executors(hub).items()
+    for name, value in identity.items():
+        monkeypatch.setenv(name, value)
+    assert identity.keys().isdisjoint(for_executors(hub))
+
+
 def test_steps_and_routes_run_in_a_process_without_the_file(settings, tmp_path):
     hub = hub_on_cosmos(settings, "a reconciliation reads", hub="orders", sink="orders")
     (tmp_path / "hub").write_bytes(cloudpickle.dumps(hub))
