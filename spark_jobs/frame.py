@@ -121,6 +121,11 @@ class JobSettings:
         check_span(self.since, self.until)
 
 
+def option_words(given: Mapping[str, Any]) -> list[str]:
+    """The options that have a value, as words of a command."""
+    return [word for option, value in given.items() if value for word in (option, value)]
+
+
 def finish(
     spark: SparkSession,
     results: Results,

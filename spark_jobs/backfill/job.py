@@ -18,7 +18,7 @@ from spark_jobs.backfill.report import Backfilled, report_of
 from spark_jobs.backfill.run import BackfillSettings, backfill, settled_rows
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
-from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
+from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish, option_words
 from spark_jobs.platform.consumer_hub import HubName, SinkName
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.path_times import FileFilter
@@ -178,7 +178,7 @@ def _check_options(settings: Settings) -> list[str]:
         "--sink": settings.sink,
         "--quarantine": settings.quarantine,
     }
-    return [word for option, value in given.items() if value for word in (option, value)]
+    return option_words(given)
 
 
 def _page(done: Backfilled, check: Sequence[str]) -> Report:

@@ -19,7 +19,7 @@ from consumer.definition.model import HubDefinition
 from consumer.mapping.operations import write_options
 from consumer.model import Checkpoint, Operation
 from spark_jobs import cli
-from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
+from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish, option_words
 from spark_jobs.platform.consumer_hub import HubName, SinkName, cosmos_options, hub_on_cosmos
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
@@ -167,7 +167,7 @@ def _same_events(settings: Settings) -> list[str]:
         "--capture-lag": lag and f"{ceil(lag.total_seconds())}s",
         "--quarantine": settings.quarantine,
     }
-    return [word for option, value in given.items() if value for word in (option, value)]
+    return option_words(given)
 
 
 def _finish(
