@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from tests.bicep_language.nodes import (
     Access,
@@ -42,8 +43,9 @@ OPERATORS = (
 LITERALS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
+@cache
 def read(text: str) -> Template:
-    """Raises BicepSyntaxError with line and token."""
+    """Raises BicepSyntaxError with line and token. A template is read once, however often it is deployed as a module."""
     return _Parser(tokens_of(text)).template()
 
 
