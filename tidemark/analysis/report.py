@@ -228,8 +228,8 @@ dd { font-size: 1.25rem; font-weight: 650; font-variant-numeric: tabular-nums; m
 .wide { margin: 1rem 0; min-width: 100%; width: max-content;
   max-width: min(100vw - 2.5rem, (100vw + 62rem) / 2 - 2.5rem); --under: var(--ground); }
 .wide, pre { overflow-x: auto; background:
-  linear-gradient(to right, var(--under) 40%, transparent) 0 0 / 2rem 100% no-repeat local,
-  linear-gradient(to left, var(--under) 40%, transparent) 100% 0 / 2rem 100% no-repeat local,
+  linear-gradient(to right, var(--under) 40%, transparent) -2px -2px / calc(2rem + 2px) calc(100% + 4px) no-repeat local,
+  linear-gradient(to left, var(--under) 40%, transparent) calc(100% + 2px) -2px / calc(2rem + 2px) calc(100% + 4px) no-repeat local,
   linear-gradient(to right, var(--edge), transparent) 0 0 / .8rem 100% no-repeat scroll,
   linear-gradient(to left, var(--edge), transparent) 100% 0 / .8rem 100% no-repeat scroll, var(--under); }
 table { border-collapse: collapse; font-size: .92rem; min-width: 50%; }

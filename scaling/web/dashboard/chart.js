@@ -1,6 +1,7 @@
 // Geometry and drawing of one plot over time. No state, no requests.
 
 const MARGIN = { left: 44, right: 12, top: 8, bottom: 20 };
+const SHORT_LABELS = 36 * 3600; // s; times of day only, without days, which need more room
 const TIME_STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
 
 /** Round ticks from 0 to at least `highest`; whole numbers only when `whole`. */
@@ -14,11 +15,14 @@ function valueTicks(highest, count, whole) {
 
 /** Ticks at round times of the viewer's zone. */
 function timeTicks(from, to, width) {
-  const wanted = Math.max(2, Math.floor(width / 90));
+  const wanted = Math.max(2, Math.floor(width / (to - from > SHORT_LABELS ? 90 : 60)));
   const step = TIME_STEPS.find((size) => (to - from) / size <= wanted) ?? 2592000;
-  const shift = new Date(from * 1000).getTimezoneOffset() * 60;
+  const shiftAt = (at) => new Date(at * 1000).getTimezoneOffset() * 60;
+  const shift = shiftAt(from);
   const first = Math.ceil((from - shift) / step) * step + shift;
-  return Array.from({ length: Math.max(0, Math.floor((to - first) / step) + 1) }, (_, index) => first + index * step);
+  const ticks = Array.from({ length: Math.max(0, Math.floor((to + 3600 - first) / step) + 1) }, (_, index) => first + index * step);
+  // A clock that is changed in between moves what comes after it; by an hour, which steps of an hour or less fit anyway.
+  return ticks.map((at) => (step > 3600 ? at + shiftAt(at) - shift : at)).filter((at) => at <= to);
 }
 
 function scales(from, to, highest, width, height) {
@@ -31,6 +35,9 @@ function scales(from, to, highest, width, height) {
     time: (x) => from + ((x - MARGIN.left) / (right - MARGIN.left)) * (to - from),
   };
 }
+
+/** A sample without neighbours, as large as can be seen. */
+const spot = ([at, value], scale) => svg("circle", { className: "spot", cx: scale.x(at), cy: scale.y(value), r: 3 });
 
 const point = (x, y) => `${x.toFixed(1)},${y.toFixed(1)}`;
 
@@ -96,7 +103,7 @@ function atOrBefore(points, at) {
 
 /** Times of day; days where whole days are shown. */
 function tickText(at, length) {
-  if (length <= 36 * 3600) return shortText(at);
+  if (length <= SHORT_LABELS) return shortText(at);
   return length <= 4 * 86400 ? `${DAY.format(at * 1000)} ${shortText(at)}` : DAY.format(at * 1000);
 }
 

@@ -50,7 +50,7 @@ class ConsumerPlots {
     const drawing = [frame(scale, from, this.now, ticks)];
     for (const run of runsOf(points, TRAIL_GAP)) {
       if (run.length > 1) drawing.push(svg("path", { className: "area", d: areaPath(run, scale) }), svg("path", { className: "data", d: linePath(run, scale) }));
-      else drawing.push(svg("circle", { className: "spot", cx: scale.x(run[0][0]), cy: scale.y(run[0][1]), r: 1.5 }));
+      else drawing.push(spot(run[0], scale));
     }
     const limit = limits.at(-1)?.[1] ?? null;
     if (limits.some(([, value]) => value !== null)) drawing.push(svg("path", { className: "limit-line", d: stepPath(limits, this.now, scale) }));

@@ -2,18 +2,19 @@
 
 const UNKNOWN = "?";
 
-/** At most two decimals where they say something; large numbers in groups. */
+/** At most two decimals, or two digits of what is less than 1; large numbers in groups. */
 function numberText(value) {
   if (value === null || value === undefined) return UNKNOWN;
+  if (value && Math.abs(value) < 1) return value.toLocaleString(undefined, { maximumSignificantDigits: 2 });
   const digits = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : 2;
   return value.toLocaleString(undefined, { maximumFractionDigits: digits });
 }
 
-/** For axes: 1.5k, 20k, 3M. */
+/** For axes: 0.0005, 1500, 20k, 3M, 2.5G. */
 function compactText(value) {
-  if (value >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
-  if (value >= 1e4) return `${+(value / 1e3).toFixed(1)}k`;
-  return `${+value.toFixed(2)}`;
+  if (value >= 1e15) return value.toExponential(1);
+  const [size, sign] = [[1e12, "T"], [1e9, "G"], [1e6, "M"]].find(([least]) => value >= least) ?? (value >= 1e4 ? [1e3, "k"] : [1, ""]);
+  return `${+(value / size).toPrecision(4)}${sign}`;
 }
 
 /** 45 s, 10 min, 1 h 30 min, 2 d. */

@@ -107,7 +107,7 @@ class Plots {
     const drawing = [frame(scale, from, to, ticks, metric.unit)];
     for (const run of runsOf(metric.points, this.gap)) {
       if (run.length > 1) drawing.push(svg("path", { className: "area", d: areaPath(run, scale) }), svg("path", { className: "data", d: linePath(run, scale) }));
-      else drawing.push(svg("circle", { className: "spot", cx: scale.x(run[0][0]), cy: scale.y(run[0][1]), r: 1.5 }));
+      else drawing.push(spot(run[0], scale));
     }
     for (const level of metric.levels) {
       drawing.push(svg("path", { className: `level level-${level.direction}`, d: stepPath(level.steps, to, scale) }));
@@ -126,7 +126,7 @@ class Plots {
     const scale = scales(from, to, ticks.at(-1), width, METRIC_HEIGHT);
     const drawing = [frame(scale, from, to, ticks)];
     for (const run of runsOf(expected, this.gap)) drawing.push(svg("path", { className: "margin", d: betweenPath(run, scale) }));
-    for (const run of runsOf(came, this.gap)) drawing.push(svg("path", { className: "data", d: linePath(run, scale) }));
+    for (const run of runsOf(came, this.gap)) drawing.push(run.length > 1 ? svg("path", { className: "data", d: linePath(run, scale) }) : spot(run[0], scale));
     for (const run of runsOf(expected, this.gap)) drawing.push(svg("path", { className: "forecast", d: linePath(run, scale) }));
     const legend = [this.legendEntry("data", "came"), this.legendEntry("forecast", "expected"), this.legendEntry("margin", "margin")];
     const said = came.length ? `now ${numberText(came.at(-1)[1])}, expected ${numberText(expected.at(-1)?.[1] ?? null)}` : "nothing yet";
