@@ -15,6 +15,9 @@ from tidemark.analysis import plots
 from tidemark.analysis.report import Report
 from tidemark.foundation.wording import count_text, percent_text
 
+LABELLED = 32
+"""Partitions whose names have room beside the picture."""
+
 
 class PartitionPlan(Struct, frozen=True):
     """What of a partition was selected; `events` counts copies of an event, too."""
@@ -99,7 +102,9 @@ def _rate(report: Report, done: Backfilled) -> None:
     if not steps:
         report.text("Nothing was written.")
         return
-    figure, (rate, charge) = plots.new_figure(2, sharex=True, height=2.6)
+    charges = [(now.at, (now.total - before.total).per_record) for before, now in steps]
+    known = [(at, value) for at, value in charges if value is not None]
+    figure, (rate, *others) = plots.new_figure(2 if known else 1, sharex=True, height=2.6)
     edges = [0.0, *(now.at for _, now in steps)]
     spent = [_spent(done.unit, *step) for step in steps]
     rate.stairs(spent, edges, fill=True, alpha=0.7, color=plots.BLUE)
@@ -107,12 +112,12 @@ def _rate(report: Report, done: Backfilled) -> None:
     name = "RU/s" if done.unit == "request_units" else "records/s"
     rate.set(title=f"Sent, {name}", ylabel=name, ylim=(0, 1.3 * max(done.budget, *spent)))
     rate.legend(loc="upper right")
-    charges = [(now.at, (now.total - before.total).per_record) for before, now in steps]
-    known = [(at, value) for at, value in charges if value is not None]
-    charge.plot([at for at, _ in known], [value for _, value in known], color=plots.ORANGE)
-    top = 1.3 * max((value for _, value in known), default=1.0)
-    charge.set(title="RU per record written", xlabel="seconds", ylabel="RU", ylim=(0, top))
-    report.figure(figure, caption="What was sent per second, and what a record cost", name="backfill-rate")
+    for charge in others:
+        charge.plot([at for at, _ in known], [value for _, value in known], color=plots.ORANGE)
+        charge.set(title="RU per record written", ylabel="RU")
+    figure.axes[-1].set(xlabel="seconds", xlim=(0, edges[-1]))
+    record = ", and what a record cost" if known else "; no record was written"
+    report.figure(figure, caption=f"What was sent per second{record}", name="backfill-rate")
 
 
 def _without_short_step(history: Sequence[Snapshot]) -> Sequence[Snapshot]:
@@ -130,7 +135,7 @@ def _spent(unit: Unit, before: Snapshot, now: Snapshot) -> float:
 def _partitions(report: Report, done: Backfilled) -> None:
     report.heading("Partitions")
     existed = ["Existed"] if done.mode == "create" else []  # of the others nobody knows whose they were
-    place = ("Partition", "Events", "From", "To", "First enqueued", "Written")
+    place = ("Partition", "Events", "From", "To", "First enqueued, UTC", "Written")
     report.table(
         (*place, *existed, "Dead letters", "Before"),
         [
@@ -145,12 +150,31 @@ def _partitions(report: Report, done: Backfilled) -> None:
         ],
         caption="From and To are sequence numbers; Before is what an earlier run or attempt had settled, and copies",
     )
-    figure, (axes,) = plots.new_figure(1)
-    for plan in done.plan:
-        points = [(step.at, step.partitions.get(plan.partition, 0) / plan.events) for step in done.history]
-        axes.plot([at for at, _ in points], [100 * share for _, share in points], linewidth=1.2)
-    axes.set(title="Settled, by partition", xlabel="seconds", ylabel="%", ylim=(0, 102))
-    report.figure(figure, caption="How far each partition had come", name="backfill-partitions")
+    times = {plan.partition: _settling(plan.partition, done.history) for plan in done.plan}
+    if not any(times.values()):
+        return
+    rows = len(times)
+    figure, (axes,) = plots.new_figure(1, height=min(8.0, 1.2 + 0.22 * rows))
+    for row, spans in enumerate(times.values()):
+        axes.broken_barh([(begin, end - begin) for begin, end in spans], (row - 0.4, 0.8), color=plots.BLUE)
+    axes.set_yticks(range(rows), list(times) if rows <= LABELLED else [""] * rows)
+    axes.invert_yaxis()
+    axes.set(ylabel="partition", xlabel="seconds", xlim=(0, done.history[-1].at))
+    axes.set_title("When events were settled")
+    report.figure(
+        figure,
+        caption="When events of each partition were settled. Blank: before its first and after its last, or nothing came through.",
+        name="backfill-partitions",
+    )
+
+
+def _settling(partition: str, history: Sequence[Snapshot]) -> list[tuple[float, float]]:
+    """The times, each from one snapshot to the next, in which events of the partition were settled."""
+    return [
+        (before.at, now.at)
+        for before, now in pairwise(history)
+        if now.partitions.get(partition, 0) > before.partitions.get(partition, 0)
+    ]
 
 
 def _reasons(report: Report, total: Counts) -> None:

@@ -192,7 +192,7 @@ def _maps(report: Report, findings: Findings) -> None:
     wrong = _grid(findings.hours, unsettled, findings.span)
     report.figure(
         _heat(events, "viridis", Normalize(0)),
-        caption="Events by the hour they were enqueued in.",
+        caption=f"Events by the hour they were enqueued in, UTC{_range(events)}.",
         name="events",
     )
     if wrong.cells.any():
@@ -201,6 +201,16 @@ def _maps(report: Report, findings: Findings) -> None:
             caption="Events not settled though due, or settled twice. Blank: none.",
             name="findings",
         )
+
+
+def _range(grid: _Grid) -> str:
+    """The least and the most of the cells with any, in words: one colour alone says neither."""
+    some = grid.cells[grid.cells > 0]
+    if len(grid.begins) == 1 or not some.size:
+        return ""
+    per = "an hour" if grid.hours == 1 else f"{grid.hours} hours"
+    least, most = f"{some.min():,.0f}", f"{some.max():,.0f}"
+    return f": {least if least == most else f'{least} to {most}'} in {per} of a partition{'' if grid.cells.all() else ', or none'}"
 
 
 class _Grid(Struct, frozen=True):
@@ -252,29 +262,25 @@ def _heat(grid: _Grid, colours: str, scale: Normalize) -> Any:
         axes.margins(x=0.12, y=0.01)
         return figure
     cells = np.where(grid.cells > 0, grid.cells, np.nan)
-    picture = axes.imshow(cells, aspect="auto", cmap=colours, norm=scale, interpolation="nearest")
+    first, width = plots.as_number(grid.begins[0]), grid.hours * _HOUR / timedelta(days=1)
+    sides = (first, first + width * len(grid.begins), rows - 0.5, -0.5)
+    picture = axes.imshow(
+        cells, aspect="auto", cmap=colours, norm=scale, interpolation="nearest", extent=sides
+    )
     axes.set_ylabel("partition")
     axes.set_yticks(range(rows), grid.partitions if rows <= LABELLED else [""] * rows)
-    step = max(1, len(grid.begins) // 8)
-    shown = range(0, len(grid.begins), step)
-    axes.set_xticks(list(shown), [_tick(grid.begins, place, step) for place in shown])
+    plots.time_axis(axes)
     axes.grid(visible=False)
     if len(grid.begins) <= WRITTEN_COLUMNS and rows <= LABELLED:
         for row, column in np.argwhere(grid.cells > 0):
             light = sum(picture.cmap(scale(grid.cells[row, column]))[:3]) > 1.5
             place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+            number_of = f"{grid.cells[row, column]:,.0f}"
             axes.text(
-                column, row, f"{grid.cells[row, column]:,.0f}", color="black" if light else "white", **place
+                first + width * (column + 0.5), row, number_of, color="black" if light else "white", **place
             )
     figure.colorbar(picture, ax=axes, label=f"events per {per}", format="{x:,.0f}")
     return figure
-
-
-def _tick(begins: Sequence[datetime], place: int, step: int) -> str:
-    """The day where it changes, the hour everywhere."""
-    at = begins[place]
-    new = place == 0 or begins[place - step].date() != at.date()
-    return f"{at:%H:%M}\n{at:%b %d}" if new else f"{at:%H:%M}"
 
 
 _HEADERS = {

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from math import isnan
 
 from matplotlib.axes import Axes
-from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from msgspec import Struct
 from pyspark.sql import Row
@@ -162,7 +161,7 @@ def _rates(report: Report, findings: Findings) -> None:
 
 def _curves(findings: Findings, fit: Fit | None, *, sums: bool) -> Figure:
     figure, (axes,) = plots.new_figure(height=3.4)
-    times = [_number(row.bin_start) for row in findings.bins]
+    times = [plots.as_number(row.bin_start) for row in findings.bins]
     raw = [row.raw_sum if sums else row.rows for row in findings.bins]
     corrected = [row.corrected_sum if sums else row.corrected_count for row in findings.bins]
     errors = [row.corrected_sum_error if sums else row.corrected_count_error for row in findings.bins]
@@ -239,19 +238,16 @@ def _method(report: Report) -> None:
     )
 
 
-def _number(at: datetime) -> float:
-    """As matplotlib's axis of time has it."""
-    return float(date2num(at))  # type: ignore[no-untyped-call]
-
-
 def _midnight(day: date) -> float:
-    return _number(datetime.combine(day, time(), UTC))
+    return plots.as_number(datetime.combine(day, time(), UTC))
 
 
 def _edges(findings: Findings) -> list[float]:
     """Begin and end of each bin: the rate holds for all of it."""
     return [
-        _number(at) for row in findings.bins for at in (row.bin_start, row.bin_start + findings.question.bin)
+        plots.as_number(at)
+        for row in findings.bins
+        for at in (row.bin_start, row.bin_start + findings.question.bin)
     ]
 
 

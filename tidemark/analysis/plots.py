@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.ticker import LogFormatter, ScalarFormatter
 
 INK = "#24303c"
@@ -77,6 +80,42 @@ def time_axis(axes: Axes, *, is_narrow: bool = False) -> None:
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
 
 
+def as_number(at: datetime) -> float:
+    """A time as the axis of `time_axis` has it."""
+    return float(mpl.dates.date2num(at))  # type: ignore[no-untyped-call]
+
+
+def windows(
+    times: Sequence[datetime], *values: Sequence[float | None], to_end: bool = False
+) -> tuple[list[Any], list[list[float]]]:
+    """Windows as lines show them: with a gap where some are missing; `to_end`, for steps, with the end of the last, too."""
+    if not times:
+        return [], [[] for _ in values]
+    width = float(
+        np.median([(after - before).total_seconds() for before, after in pairwise(times)] or [60.0])
+    )
+    apart = timedelta(seconds=width)
+    at: list[Any] = []  # datetimes, which matplotlib draws and its types do not know
+    drawn: list[list[float]] = [[] for _ in values]
+    for place, time in enumerate(times):
+        if place and time - times[place - 1] > MISSING * apart:
+            at.append(times[place - 1] + apart)
+            for line in drawn:
+                line.append(float("nan"))
+        at.append(time)
+        for line, each in zip(drawn, values, strict=True):
+            line.append(drawn_value(each[place]))
+    if to_end:
+        at.append(times[-1] + apart)
+        for line in drawn:
+            line.append(line[-1])
+    return at, drawn
+
+
+MISSING = 2.5
+"""Windows from one to the next, beyond which some are missing. Chosen: samples at uneven times leave single windows without any."""
+
+
 class Line(NamedTuple):
     """One policy over time."""
 
@@ -128,8 +167,11 @@ ALONE = 0.5 / 24
 """Days that an axis shows on either side of a single time: matplotlib would show four years."""
 
 NARROW = 4.4
-"""Inches of a figure on a phone: its text is then about as large there as that of the page. Of one with panels side by side, half as
-many again."""
+"""Inches of a figure on a phone: its text is then about as large there as that of the page."""
+STACKED = 0.75
+"""Height of a panel that was beside another one, of what it was: it is narrower, too."""
+COLOUR_BAR = "<colorbar>"
+"""How matplotlib names the axes of a colour bar."""
 NARROW_TITLE = 40
 """Characters of a bold title that fit into it."""
 MARGIN = 10.0
@@ -161,6 +203,9 @@ def show_few_points(figure: Figure) -> None:
     """
     fit_axes(figure)
     for axes in figure.axes:
+        if axes.get_label() != COLOUR_BAR and not np.isfinite(axes.dataLim.get_points()).all():
+            axes.text(0.5, 0.5, "not known", transform=axes.transAxes, ha="center", va="center")
+            axes.set_yticks([])
         for line in axes.lines:
             if line.get_transform() != axes.transData or line.get_marker() != "None":
                 continue  # a line across the plot, or one with points already
@@ -187,21 +232,66 @@ def show_few_points(figure: Figure) -> None:
 
 
 def fit_to_phone(figure: Figure) -> None:
-    """Wraps titles, labels fewer times, and shrinks the texts of a legend that is wider than the figure."""
-    for axes in figure.axes:
+    """Makes the figure as narrow as a phone: panels stand one below the other, titles are wrapped, fewer times are labelled, and
+    legends fit.
+    """
+    panels = [axes for axes in figure.axes if axes.get_label() != COLOUR_BAR]
+    stack(figure, panels)
+    figure.set_figwidth(NARROW)
+    for axes in panels:
         axes.set_title(fill(axes.get_title(loc="left"), NARROW_TITLE))
         if isinstance(axes.xaxis.get_major_formatter(), mpl.dates.ConciseDateFormatter):
             time_axis(axes, is_narrow=True)
+    for legend in list(figure.legends):
+        narrow_legend(figure, legend)
     figure.draw_without_rendering()
-    for axes in figure.axes:
-        legend = axes.get_legend()
-        if legend is None:
-            continue
-        beyond = legend.get_window_extent().x1 - figure.bbox.x1
-        texts = sum(text.get_window_extent().width for text in legend.get_texts())
-        if beyond > 0 and texts > 2 * beyond:
-            for text in legend.get_texts():
-                text.set_fontsize(text.get_fontsize() * (1 - (beyond + MARGIN) / texts))
+    for axes in panels:
+        shrink_legend(axes, figure.bbox.x1)
+        if axes.images and _overlap([text.get_window_extent() for text in axes.texts]):
+            for text in axes.texts:
+                text.set_visible(False)
+
+
+def stack(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Panels that stand side by side, one below the other, each with its own labels."""
+    grids = [place.get_gridspec() for axes in panels if (place := axes.get_subplotspec()) is not None]
+    if not grids or grids[0].ncols == 1:
+        return
+    places: Any = figure.add_gridspec(len(panels), 1)
+    for axes, place in zip(panels, places, strict=True):
+        axes.set_subplotspec(place)
+        axes.tick_params(labelbottom=True, labelleft=True)
+        axes.set_ylabel(axes.get_ylabel() or panels[0].get_ylabel())
+    figure.set_figheight(figure.get_figheight() * len(panels) / grids[0].nrows * STACKED)
+
+
+def narrow_legend(figure: Figure, legend: Legend) -> None:
+    """Lays the legend of a whole figure, below its panels, out anew: in two columns, or in one if that is too wide."""
+    handles: Any = legend.legend_handles
+    texts = [text.get_text() for text in legend.get_texts()]
+    for columns in (2, 1):
+        legend.remove()
+        legend = figure.legend(handles, texts, loc="outside lower center", ncols=columns, fontsize="small")
+        figure.draw_without_rendering()
+        if legend.get_window_extent().width <= figure.bbox.width:
+            return
+
+
+def shrink_legend(axes: Axes, edge: float) -> None:
+    """Makes the texts of a legend that goes beyond the edge smaller, until it is within."""
+    legend = axes.get_legend()
+    if legend is None:
+        return
+    beyond = legend.get_window_extent().x1 - edge
+    texts = sum(text.get_window_extent().width for text in legend.get_texts())
+    if beyond > 0 and texts > 2 * beyond:
+        for text in legend.get_texts():
+            text.set_fontsize(text.get_fontsize() * (1 - (beyond + MARGIN) / texts))
+
+
+def _overlap(boxes: Sequence[Any]) -> bool:
+    """Of texts that stand row by row."""
+    return any(before.overlaps(after) for before, after in pairwise(boxes))
 
 
 def drawn(figure: Figure) -> tuple[str, str, bytes]:
@@ -210,8 +300,6 @@ def drawn(figure: Figure) -> tuple[str, str, bytes]:
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=144, facecolor="white")
     wide = _vector(figure)
-    side_by_side = len({round(axes.get_position().x0, 1) for axes in figure.axes}) > 1
-    figure.set_figwidth(NARROW * (1.5 if side_by_side else 1.0))
     fit_to_phone(figure)
     narrow = _vector(figure)
     plt.close(figure)

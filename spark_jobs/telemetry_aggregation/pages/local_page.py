@@ -46,13 +46,11 @@ def gauge_figure(report: Report, series: Mapping[tuple[str, ...], Sequence[Gauge
 
 
 def _draw(axes: Axes, names: tuple[str, ...], rows: Sequence[GaugeRow]) -> None:
-    times = [row["window_start"] for row in rows]
-    middle = [row["p50"] for row in rows]
-    axes.fill_between(
-        times, middle, [row["p99"] for row in rows], alpha=0.25, color=plots.BLUE, label="p50 to p99"
-    )
+    values = ([row[name] for row in rows] for name in ("p50", "p99", "max"))
+    times, (middle, high, highest) = plots.windows([row["window_start"] for row in rows], *values)
+    axes.fill_between(times, middle, high, alpha=0.25, color=plots.BLUE, label="p50 to p99")
     axes.plot(times, middle, color=plots.BLUE, label="p50")
-    axes.plot(times, [row["max"] for row in rows], color=plots.ORANGE, linewidth=0.9, label="max")
+    axes.plot(times, highest, color=plots.ORANGE, linewidth=0.9, label="max")
     *series, metric = names
     axes.set_title(" · ".join(filter(None, (*series, _cell("metric", metric)))))
     axes.legend(loc="upper left", ncols=3)

@@ -157,10 +157,12 @@ def _flows(report: Report, table: DataFrame, days: Days) -> None:
     figure, (rates, shares, charges) = plots.new_figure(3, height=2.2, sharex=True)
     for colour, (consumer, hub) in zip(plots.COLOURS, consumers, strict=False):
         own = [row for row in rows if (row.consumer, row.hub) == (consumer, hub)]
-        times = [row.window_start for row in own]
-        rates.plot(times, [row.written_per_s for row in own], color=colour, label=f"{consumer} · {hub}")
-        shares.plot(times, [100 * plots.drawn_value(row.throttled_share) for row in own], color=colour)
-        charges.plot(times, [plots.drawn_value(row.request_units_per_record) for row in own], color=colour)
+        names = ("written_per_s", "throttled_share", "request_units_per_record")
+        known = ([row[name] for row in own] for name in names)
+        times, (rate, share, charge) = plots.windows([row.window_start for row in own], *known)
+        rates.plot(times, rate, color=colour, label=f"{consumer} · {hub}")
+        shares.plot(times, [100 * each for each in share], color=colour)
+        charges.plot(times, charge, color=colour)
     rates.set_title("Records written per second")
     rates.legend(loc="upper left")
     shares.set_title("Attempts answered 429, percent")
@@ -256,7 +258,8 @@ def _scaling(report: Report, table: DataFrame, days: Days, currency: str) -> Non
         own = [row for row in rows if row.target == target]
         times = [row.window_start for row in own]
         mean = [row.capacity_hours / row.known_hours if row.known_hours else float("nan") for row in own]
-        each.step(times, mean, where="post", color=plots.GREEN, label="capacity")
+        ends, (held,) = plots.windows(times, mean, to_end=True)
+        each.step(ends, held, where="post", color=plots.GREEN, label="capacity")
         for name, mark, colour in (("scaled_out", "^", plots.RED), ("scaled_in", "v", plots.BLUE)):
             at = [(time, value) for time, value, row in zip(times, mean, own, strict=True) if row[name]]
             if at:

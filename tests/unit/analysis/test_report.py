@@ -253,6 +253,61 @@ def test_on_a_phone_a_legend_is_whole_and_times_do_not_overlap(days):
     plots.drawn(figure)
 
 
+def test_windows_that_are_missing_are_a_gap_and_no_line_across_it():
+    times = [AT + timedelta(minutes=n) for n in (0, 1, 2, 3, 30, 31)]
+
+    shown, (values, others) = plots.windows(times, [1, 2, 3, 4, 5, 6], [1, None, 3, 4, 5, 6])
+
+    assert shown == [*times[:4], AT + timedelta(minutes=4), *times[4:]]
+    assert values == pytest.approx([1, 2, 3, 4, math.nan, 5, 6], nan_ok=True)
+    assert others == pytest.approx([1, math.nan, 3, 4, math.nan, 5, 6], nan_ok=True)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_step_goes_on_to_the_end_of_the_last_window(count):
+    times = [AT + timedelta(minutes=n) for n in range(count)]
+
+    shown, (values,) = plots.windows(times, range(count), to_end=True)
+
+    assert shown == ([*times, AT + timedelta(minutes=count)] if count else [])
+    assert values == ([*range(count), count - 1] if count else [])
+
+
+def test_a_plot_without_any_known_value_says_so():
+    figure, (known, unknown) = plots.new_figure(2)
+    for axes, value in ((known, 1.0), (unknown, math.nan)):
+        axes.plot([AT, AT + timedelta(minutes=1)], [value, value])
+
+    plots.show_few_points(figure)
+
+    assert [[text.get_text() for text in axes.texts] for axes in (known, unknown)] == [[], ["not known"]]
+    plots.drawn(figure)
+
+
+def test_on_a_phone_panels_stand_one_below_the_other_and_the_legend_of_both_is_whole():
+    figure, (left, right) = plots.new_figure(1, 2, width=9.5, height=4.0, sharex=True, sharey=True)
+    for axes in (left, right):
+        for label in ("other candidates", "none better in all three (training)", "running policy", "best"):
+            axes.scatter([1, 2], [3, 4], label=label)
+    left.set_ylabel("late messages, %")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
+
+    plots.fit_to_phone(figure)
+
+    figure.draw_without_rendering()
+    above, below = left.get_position(), right.get_position()
+    assert above.y0 > below.y1
+    assert above.x0 == pytest.approx(below.x0, abs=0.01)
+    assert above.width > 0.75
+    assert right.get_ylabel() == "late messages, %"
+    assert all(any(label.get_visible() for label in axes.get_yticklabels()) for axes in (left, right))
+    [legend] = figure.legends
+    extent = legend.get_window_extent()
+    assert 0 <= extent.x0 < extent.x1 <= figure.bbox.x1
+    assert len(legend.get_texts()) == 4
+    plots.drawn(figure)
+
+
 def test_a_figure_is_drawn_again_for_a_phone_and_in_its_own_colours(tmp_path):
     report = Report("Phone")
     figure, (axes,) = plots.new_figure()

@@ -12,6 +12,7 @@ from spark_jobs.backfill.run import BackfillSettings, settled_rows
 from spark_jobs.backfill.transforms import EVERYTHING
 from tidemark.analysis.errors import JobError
 from tidemark.analysis.limits import check_sum
+from tidemark.analysis.report import Report
 
 AT = datetime(2026, 11, 21, 8, tzinfo=UTC)
 PLAN = (PartitionPlan("0", 120, 5, 124, AT, AT), PartitionPlan("1", 30, 0, 29, AT, AT))
@@ -55,6 +56,69 @@ def test_the_report_tells_what_was_written_what_existed_and_why_events_became_de
     assert page.count("<svg") == 3
     for told in ("flights into db/flights, mode create", "5.00", "<td>json</td>", "4 of the missing events"):
         assert told in page
+
+
+def figures_of(monkeypatch, done):
+    """Each figure's axes as they were drawn, by the figure's name."""
+    drawn = {}
+    take = Report.figure
+
+    def figure(self, figure, *, caption, name):
+        drawn[name] = figure.axes
+        take(self, figure, caption=caption, name=name)
+
+    monkeypatch.setattr(Report, "figure", figure)
+    page = report_of(done).html()
+    return drawn, page
+
+
+def test_figures_begin_at_the_start_and_say_which_partition_was_settled_when(monkeypatch):
+    counts = Counts(received=150, written=150, attempts=150, request_units=750.0, written_units=750.0)
+    half = Counts(received=60, written=60, attempts=60, request_units=300.0, written_units=300.0)
+    history = [
+        Snapshot(0.0, Counts(), {}),
+        Snapshot(10.0, half, {"0": 60}),
+        Snapshot(20.0, half, {"0": 60}),
+        Snapshot(30.0, counts, {"0": 120, "1": 30}),
+    ]
+
+    figures, _ = figures_of(monkeypatch, backfilled(history, {"0": half, "1": half}))
+
+    rate, charge = figures["backfill-rate"]
+    [settled] = figures["backfill-partitions"]
+    assert rate.get_xlim() == charge.get_xlim() == settled.get_xlim() == (0.0, 30.0)
+    spans = [
+        [path.get_extents().intervalx.tolist() for path in bars.get_paths()] for bars in settled.collections
+    ]
+    assert spans == [[[0.0, 10.0], [20.0, 30.0]], [[20.0, 30.0]]]
+    assert [label.get_text() for label in settled.get_yticklabels()] == ["0", "1"]
+
+
+def test_where_no_record_was_written_no_empty_plot_of_its_charge_is_shown(monkeypatch):
+    counts = Counts(received=150, dead_letters=150, attempts=150, request_units=0.0)
+    history = [Snapshot(0.0, Counts(), {}), Snapshot(10.0, counts, {"0": 120, "1": 30})]
+
+    figures, page = figures_of(monkeypatch, backfilled(history, {"0": counts}))
+
+    [rate] = figures["backfill-rate"]
+    assert rate.get_xlabel() == "seconds"
+    assert "What was sent per second; no record was written" in page
+
+
+def test_a_record_that_costs_nothing_has_an_axis_too(monkeypatch):
+    counts = Counts(received=150, written=150, attempts=150)
+    history = [Snapshot(0.0, Counts(), {}), Snapshot(10.0, counts, {"0": 120, "1": 30})]
+
+    figures, _ = figures_of(monkeypatch, backfilled(history, {"0": counts}))
+
+    [_, charge] = figures["backfill-rate"]
+    assert charge.get_ylim() == (0.0, 1.0)
+
+
+def test_a_backfill_that_settled_nothing_has_no_empty_picture(monkeypatch):
+    figures, _ = figures_of(monkeypatch, backfilled([Snapshot(0.0, Counts(), {})], {}))
+
+    assert figures == {}
 
 
 def test_what_existed_is_told_only_where_nothing_is_replaced():

@@ -2,13 +2,17 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
+import matplotlib.dates as mdates
 import pytest
+from matplotlib.colors import Normalize
 
 from consumer.model import Checkpoint
 from spark_jobs.reconciliation.job import Settings, _page
-from spark_jobs.reconciliation.page import Findings, build, yet_to_come
+from spark_jobs.reconciliation.page import Findings, _grid, _heat, build, yet_to_come
 from spark_jobs.reconciliation.schemas import Identity, Status
+from tidemark.analysis import plots
 
 T0 = datetime(2026, 11, 20, 10)  # as Spark gives times of a UTC session
 
@@ -115,6 +119,47 @@ def test_a_failed_check_names_the_events_where_they_are_and_how_many_more_there_
     assert "<td>1.avro</td>" in page
     assert "<script>alert" not in page  # ids are the senders' text
     assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ([], ": 1,000 in an hour of a partition."),
+        ([hour("2", 1, 1200)], ": 1,000 to 1,200 in an hour of a partition, or none."),
+        ([hour("0", 99)], ": 1,000 to 2,000 in 2 hours of a partition, or none."),
+    ],
+)
+def test_the_heat_map_says_from_how_many_to_how_many_for_one_colour_says_neither(more, told):
+    page = build(findings(hours=[*findings().hours, *more])).html()
+
+    assert f"Events by the hour they were enqueued in, UTC{told}" in page
+
+
+def test_a_phone_gets_no_numbers_and_times_that_run_into_each_other():
+    rows = [hour(str(partition), place, 2100) for partition in range(8) for place in range(12)]
+    figure = _heat(_grid(rows, lambda row: row["events"]), "viridis", Normalize(0))
+    axes, bar = figure.axes
+
+    assert len(axes.texts) == 96
+    plots.fit_to_phone(figure)
+
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() == plots.NARROW
+    assert not any(text.get_visible() for text in axes.texts)
+    low, high = axes.get_xlim()
+    assert (mdates.num2date(low), mdates.num2date(high)) == (
+        T0.replace(tzinfo=UTC),
+        T0.replace(tzinfo=UTC) + timedelta(hours=12),
+    )
+    shown = [
+        label.get_window_extent()
+        for label, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)
+        if low <= at <= high
+    ]
+    assert len(shown) >= 3
+    assert all(before.x1 < after.x0 for before, after in pairwise(shown))
+    assert bar.get_window_extent().x1 < figure.bbox.x1
+    plots.drawn(figure)
 
 
 def test_no_event_at_all_is_told_as_that():
