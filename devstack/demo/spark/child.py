@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import importlib
 import io
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -32,6 +34,7 @@ NEXT = "next: tidemark "
 PROGRAM = ".venv/bin/tidemark"  # it is on nobody's PATH after `make demo`
 _OF_DATABASE = ("spark backfill", "spark reconciliation")
 """Commands that read or write a database; the demo's ends with the demo."""
+_ON_A_PAGE = re.compile(r"<figcaption>([^<]*)</figcaption><pre><code>tidemark ([^<]*)")
 SMALL_DATA = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
@@ -59,6 +62,11 @@ class JobCall(Struct, frozen=True):
     arguments: tuple[str, ...]
     title: str = ""
 
+    @property
+    def output(self) -> str:
+        """The folder that the job writes to, "" if none is named."""
+        return dict(pairwise(self.arguments)).get("--output", "")
+
 
 class JobResult(Struct, frozen=True):
     """`status` is what the command would have ended with, `lines` what it wrote to its standard output."""
@@ -76,6 +84,19 @@ def as_after_the_demo(line: str) -> str:
     command = line.removeprefix(NEXT)
     when = "next, with a database of your own" if command.startswith(_OF_DATABASE) else "next"
     return f"{when}: {PROGRAM} {command}"
+
+
+def page_as_after_the_demo(page: Path) -> None:
+    """Says on a job's page, too, how its next command is run when the demo is over."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(_ON_A_PAGE.sub(_command_on_a_page, text), encoding="utf-8")
+
+
+def _command_on_a_page(found: re.Match[str]) -> str:
+    why, command = found.groups()
+    if command.startswith(_OF_DATABASE):
+        why = f"{why}; with a database of your own, for that of the demo has ended"
+    return f"<figcaption>{why}</figcaption><pre><code>{PROGRAM} {command}"
 
 
 class AfterTheDemo:
@@ -225,6 +246,9 @@ def _ended(call: JobCall, command: Callable[..., None]) -> int:
         run_command(command, call.arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
+    finally:
+        for page in Path(call.output).glob("*.html") if call.output else ():
+            page_as_after_the_demo(page)
     return 0
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 import types
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import fastavro
 import msgspec
@@ -28,6 +29,7 @@ from spark_jobs.sources.records.telemetry_rows import telemetry_row
 from tidemark.analysis.backtest.local import read_settings
 from tidemark.analysis.backtest.reading import read_arrivals
 from tidemark.analysis.errors import InputError, JobError
+from tidemark.analysis.report import Report
 
 
 def test_captured_flights_are_three_updates_each_in_order_and_files_that_cannot_be_read(tmp_path):
@@ -305,6 +307,33 @@ def test_a_job_that_prints_for_itself_names_the_command_in_the_same_way(monkeypa
         printed.err == "next, with a database of your own: .venv/bin/tidemark spark backfill --capture data\n"
     )
     assert printed.out.endswith("a title\nnext year\n")
+
+
+def test_a_jobs_page_names_the_command_in_the_same_way(monkeypatch, tmp_path):
+    def command(output: str = "") -> None:
+        report = Report("A job")
+        report.code("tidemark", caption="no command")
+        report.next_step("what was read", "tidemark", "runs", "my folder")
+        report.next_step("writes it", "tidemark", "spark", "backfill", "--capture", "<x>")
+        report.write(Path(output))
+        raise typer.Exit(3)
+
+    job = types.ModuleType("a_job")
+    job.command = command
+    monkeypatch.setitem(sys.modules, "a_job", job)
+    monkeypatch.setitem(spark_child.JOBS, "a-job", "a_job")
+    calls = msgspec.json.encode([JobCall("a-job", ("--output", str(tmp_path)), "a title")]).decode()
+
+    spark_child.main(calls, str(tmp_path / "results.jsonl"), "aloud")
+
+    page = (tmp_path / "a-job.html").read_text()
+    assert (
+        "<figcaption>what was read</figcaption><pre><code>.venv/bin/tidemark runs &#x27;my folder&#x27;<"
+        in page
+    )
+    assert "writes it; with a database of your own, for that of the demo has ended</figcaption>" in page
+    assert "<pre><code>.venv/bin/tidemark spark backfill --capture &#x27;&lt;x&gt;&#x27;<" in page
+    assert "<pre><code>tidemark</code>" in page
 
 
 def test_a_failed_check_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):

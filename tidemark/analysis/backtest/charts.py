@@ -33,7 +33,7 @@ def pareto(choice: Choice, *, budget: float) -> Figure:
         axes.set_xlabel("cost per hour")
         axes.axhline(budget * 100, color=INK, linewidth=0.8, linestyle=":")
         axes.set_yscale("symlog", linthresh=0.1)
-        axes.set_ylim(-0.005, 2 * max(100 * budget, *(100 * s.late_share for s in scores.values())))
+        axes.set_ylim(-0.02, 2 * max(100 * budget, *(100 * s.late_share for s in scores.values())))
     left.set_ylabel("late messages, %")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     return figure

@@ -86,7 +86,7 @@ def _show_target(report: Report, found: Analysis, comparison: Comparison, number
     _show_choice(report, choice, found.judged[comparison.target], found, blocks="blocks of an hour or a day")
     for note in comparison.notes:
         report.text(f"Assumed: {note}.")
-    caption = "Each dot is a candidate; larger ones change the capacity more often."
+    caption = "Each dot is a candidate; larger ones change the capacity more often; the dotted line is the budget of late messages."
     report.figure(
         charts.pareto(choice, budget=found.job.settings.rules.late_budget),
         caption=caption,

@@ -24,6 +24,7 @@ from tidemark.analysis.backtest import local, work
 from tidemark.analysis.backtest.analysis import counts
 from tidemark.analysis.backtest.candidates.grid import BASELINE, Candidates, Targets, metric_of, read_grid
 from tidemark.analysis.backtest.candidates.recommend import (
+    VERDICTS,
     Judged,
     Verdict,
     bootstrap,
@@ -409,6 +410,14 @@ def test_a_difference_that_is_chance_is_no_difference():
     assert judge("x", short, short, np.random.default_rng(0)).verdict is Verdict.TOO_SHORT
     assert judge(BASELINE, theirs, theirs, np.random.default_rng(0)).verdict is Verdict.SAME
     assert verdict_of(1, 0) is verdict_of(1, 1) is Verdict.WORSE
+
+
+@pytest.mark.parametrize("signs", [(0, -1), (-1, 0), (0, 1), (1, 0)])
+def test_of_a_difference_that_may_be_chance_no_verdict_says_which_way_it_went(signs):
+    """Beside `better` stood 0.12 % of late messages where the running policy had none, and `neither got worse`."""
+    text = VERDICTS[verdict_of(*signs)]
+
+    assert re.search("neither is proven (worse|better)", text)
 
 
 def test_the_interval_holds_the_true_difference_about_as_often_as_it_says():

@@ -32,10 +32,10 @@ class Verdict(StrEnum):
 
 
 VERDICTS: dict[Verdict, str] = {
-    Verdict.BETTER: "better: fewer late messages, a lower cost or both, and neither got worse",
+    Verdict.BETTER: "better: fewer late messages, a lower cost or both, and neither is proven worse",
     Verdict.TRADE_OFF: "a trade-off: one of late messages and cost got better, the other worse",
     Verdict.NO_DIFFERENCE: "it does not beat the running policy: the differences may be chance",
-    Verdict.WORSE: "worse than the running policy; keep that",
+    Verdict.WORSE: "worse than the running policy: more late messages, a higher cost or both, and neither is proven better; keep the running policy",
     Verdict.SAME: "the running policy is the best of the grid",
     Verdict.TOO_SHORT: "the held-out part is too short to tell; record more history",
 }
