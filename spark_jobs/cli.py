@@ -25,8 +25,6 @@ SUMMARIES: dict[str, str] = {
 JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
 """Command to module. A module has `command`, a typer function whose docstring is the help."""
 
-COMMANDS = {"spark", "runs", "telemetry-aggregation"}
-
 app = typer.Typer(
     name="spark",
     help="Reports, checks and replays over telemetry and captured events, with Apache Spark.",

@@ -20,8 +20,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from spark_jobs import cli as spark_jobs
-from tidemark.__main__ import PANELS, PARTS, command_line
-from tidemark.analysis.cli import COMMANDS
+from tidemark.__main__ import ALONE, PANELS, PARTS, command_line
+from tidemark.analysis.cli import SUMMARIES
 from tidemark.foundation import version
 from tidemark.foundation.version import VERSION
 from tidemark.publisher.cli import commands
@@ -84,6 +84,13 @@ def test_a_part_whose_packages_are_missing_is_told_and_the_others_work(monkeypat
     assert f"Without the {extra}: 'mmh3' is missing; {version.install_hint(extra)}" in help_text()
 
 
+@pytest.mark.parametrize("part", ALONE)
+def test_commands_that_start_without_the_other_parts_are_all_that_their_part_has(part):
+    found = typer.main.get_command(command_line({part: PARTS[part]}))
+
+    assert found.commands.keys() - {"lint"} == ALONE[part]  # lint is of one part that has it, or of two
+
+
 def test_publishing_is_absent_without_one_of_its_sdks_although_it_loads_them_when_it_runs(monkeypatch):
     monkeypatch.setattr(commands, "find_spec", lambda name: None if name == "azure.servicebus" else name)
 
@@ -121,7 +128,7 @@ def texts_of(command):
 
 def test_nothing_that_a_help_says_is_taken_for_markup_and_swallowed():
     whole = [typer.main.get_command(command_line())]
-    here = {f"{name}, here": f"tidemark.analysis.{name}.local" for name in COMMANDS}
+    here = {f"{name}, here": f"tidemark.analysis.{name}.local" for name in SUMMARIES}
     here["aggregation, here"] = "spark_jobs.telemetry_aggregation.local"
     for name, module in {**spark_jobs.JOBS, **here}.items():
         job = typer.Typer()

@@ -21,8 +21,6 @@ SUMMARIES: dict[str, str] = {
     "seasons": "What targets need by the hour of the week, as a schedule to paste, with its error.",
 }
 
-COMMANDS = frozenset(SUMMARIES)
-
 
 def mount(parent: typer.Typer) -> None:
     """Adds the commands to `tidemark`."""

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from tidemark.__main__ import command_line
-from tidemark.analysis.cli import COMMANDS
+from tidemark.analysis.cli import SUMMARIES
 from tidemark.analysis.options import with_groups
 
 OWN = {"output", "config", "arrivals", "log", "costs"}
@@ -22,7 +22,7 @@ def options_of(module):
     return {each.name: each for each in typer.main.get_command(command).params}
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@pytest.mark.parametrize("name", sorted(SUMMARIES))
 def test_an_option_has_one_help_and_one_default_with_and_without_spark(name):
     here, there = options_of(f"tidemark.analysis.{name}.local"), options_of(f"spark_jobs.{name}.job")
     shared = here.keys() & there.keys() - OWN - {"root" if name == "cost" else ""}

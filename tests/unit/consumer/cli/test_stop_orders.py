@@ -60,9 +60,9 @@ def test_a_parent_that_is_gone_stops_in_order_and_hurries_no_stop(orders):
     ("name", "command", "module", "status"),
     [
         ("consume", "consumer.__main__", "consumer.cli.consume", 0),
-        ("consume", "tidemark.__main__", "spark_jobs.cli", 0),
-        ("publish", "tidemark.__main__", "spark_jobs.cli", 130),
-        ("send", "tidemark.__main__", "spark_jobs.cli", 130),
+        ("consume", "tidemark.__main__", "tidemark.foundation.log.process", 0),
+        ("publish", "tidemark.__main__", "tidemark.foundation.log.process", 130),
+        ("send", "tidemark.__main__", "tidemark.foundation.log.process", 130),
     ],
 )
 def test_a_command_that_is_stopped_while_it_loads_says_so_and_ends_with_its_status(
@@ -103,7 +103,7 @@ class Slow(types.ModuleType):
         import time
         for _ in range(600):
             time.sleep(0.1)
-sys.modules["spark_jobs.cli"] = Slow("spark_jobs.cli")
+sys.modules["tidemark.foundation.log.process"] = Slow("tidemark.foundation.log.process")
 sys.argv = ["tidemark", "status"]
 import tidemark.__main__ as main
 main.main()
