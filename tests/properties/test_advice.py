@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from scaling.config.policy_file import load_config
+from scaling.service import registry
+from tests.support.analysis import MONDAY
 from tests.support.examples import examples
+from tests.support.scaling.imports import PLAN
+from tidemark.analysis.advise.answered import saved
+from tidemark.analysis.advise.local import advised
+from tidemark.analysis.advise.question import Options, prepare
+from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.simulation.answer import Recorded, causes, choose, play
 from tidemark.analysis.simulation.field import TODAY, Target, field, target_per_unit
 from tidemark.analysis.simulation.waits import POINTS, series_of, waits_of
@@ -75,7 +83,7 @@ def questions(draw):
         service_rate=rate,
         concurrency=at_once,
         start_up=draw(st.sampled_from([30.0, 300.0])),
-        wait=draw(st.sampled_from([10.0, 60.0, 1200.0])),
+        wait=draw(st.sampled_from([10.0, 60.0, 1200.0, 7200.0])),
         late=draw(st.sampled_from([0.01, 0.2])),
         minimum=1,
         maximum=draw(st.sampled_from([3, 30])),
@@ -88,7 +96,7 @@ def questions(draw):
             target, policy=target_per_unit(target, draw(st.sampled_from([1.0, 12.0])), 60.0)
         )
     bins = np.full(120, 60.0 * rate * draw(st.sampled_from([0.0, 0.5, 5.0])))
-    begin = draw(st.integers(10, 60))
+    begin = draw(st.integers(0, 119))
     bins[begin : begin + draw(st.sampled_from([1, 20]))] += (
         60.0 * rate * draw(st.sampled_from([2.0, 20.0, 60.0]))
     )
@@ -125,6 +133,70 @@ def test_each_sentence_of_an_advice_holds(question):
         often = rows[found[1].strip()]
         assert often.score < taken.score
         assert often.late <= target.late
+
+
+@st.composite
+def histories(draw):
+    """Rows of minutes, hours or days with gaps, and what the command line says of the queue, which may be nothing."""
+    width = draw(st.sampled_from([60, 60, 3600, 86_400]))
+    count = {60: 120, 3600: 8, 86_400: 2}[width]
+    rate, at_once = draw(st.sampled_from([(10.0, 16.0), (0.5, 16.0), (1.0 / 150.0, 2.0)]))
+    low = draw(st.sampled_from([1, 4]))
+    level = draw(st.sampled_from([0.0, 0.5, 3.0]))
+    readings = [Reading(MONDAY + width * index, width * rate * level) for index in range(count)]
+    for _ in range(draw(st.integers(0, 2))):
+        place, batch = draw(st.integers(0, count - 1)), draw(st.sampled_from([600.0, 40.0 * rate * width]))
+        readings[place] = structs.replace(readings[place], arrivals=batch)
+    gone = draw(st.sets(st.integers(1, count - 2), max_size=count // 3)) if count > 2 else set()
+    known = draw(st.sampled_from(["takes", "concurrency", "rate"]))
+    options = Options(
+        service_rate=None if known == "takes" else rate,
+        takes=at_once / rate if known == "takes" else None,
+        concurrency=None if known == "rate" else at_once,
+        start_up=draw(st.sampled_from([None, 30.0, 300.0])),
+        wait=draw(st.sampled_from([10.0, 1200.0, 7200.0])),
+        late=draw(st.sampled_from([0.001, 0.05])),
+        minimum=low,
+        maximum=low + draw(st.sampled_from([0, 4, 40])),
+    )
+    return [each for index, each in enumerate(readings) if index not in gone], options
+
+
+@examples(5)
+@given(histories())
+def test_each_sentence_of_an_answer_holds_from_the_rows_of_a_file(history):
+    readings, options = history
+    question = prepare("plan", readings, options, None)
+    found = advised(question, options, None, processes=1)
+    kept = [row.policy for row in found.rows if row.late <= options.late]
+    least = min(row.late for row in found.rows)
+
+    assert (found.choice.taken in kept) if kept else (found.choice.taken is None)
+    if (told := re.search(r"all the time, ([0-9.e+-]+) % of the messages", question.saturated)) is not None:
+        assert 100 * least >= 0.95 * float(told[1]) - 1e-6
+    if "so no policy keeps" in question.saturated:
+        assert not kept
+    if (
+        told := re.search(r"the maximum, \d+ instances, all the time ([0-9.]+) % would", found.choice.why)
+    ) is not None:
+        assert 100 * least >= float(told[1]) - 0.01
+    if "a higher minimum keeps the objective" in found.choice.why:
+        fixed = structs.replace(options, minimum=options.maximum)
+        again = advised(prepare("plan", readings, fixed, None), fixed, None, processes=1)
+        assert again.choice.taken is not None
+    if found.toml:
+        config = f"version = 1\n\n{found.toml}"
+        spec = (
+            load_config(config, name="t.toml", settings={"PLAN_ID": PLAN}, plug_ins=registry)
+            .policies["plan"]
+            .spec
+        )
+        assert (spec.minimum, spec.maximum) == (options.minimum, options.maximum)
+        taken = next(entry for entry in field(question.target) if entry.name == found.choice.taken)
+        assert [rule.type for rule in spec.rules] == [rule.type for rule in taken.spec.rules]
+    assert float(saved(found).split()[0].replace(",", "")) == pytest.approx(
+        found.shown.instance_hours * 24 / question.hours, abs=0.051
+    )
 
 
 def _check_causes(target, recorded, entries, rows, shown):

@@ -22,11 +22,9 @@ from tidemark.analysis.backtest.replay.history import (
     from_active,
     from_arrivals,
 )
-from tidemark.analysis.simulation.answer import Recorded
+from tidemark.analysis.simulation.answer import Recorded, late_at_maximum
 from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING
 from tidemark.analysis.simulation.field import Target, objective_of, reads_of
-from tidemark.analysis.simulation.peers import AllTheTime
-from tidemark.analysis.simulation.world import Run
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -373,8 +371,7 @@ def _saturation(history: History, target: Target, recorded: Recorded) -> str:
     most = max(each for each in history.arrivals if not isnan(each)) / history.step / target.service_rate
     if most <= target.maximum:
         return ""
-    load = recorded.load(target.name)
-    late = Run(load.arrivals, AllTheTime(), target.model, target.maximum, load.parts).replay().outcome().late
+    late = late_at_maximum(target, recorded.load(target.name))
     peak = f"{ceil(most):,} instances are needed at the peak, the maximum is {target.maximum:,}"
     found = f"{peak}: with {target.maximum:,} all the time, {_percent(late)} of the messages would be late"
     return found if late <= target.late else f"{found}, so no policy keeps the objective"

@@ -4,12 +4,13 @@ from math import log
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from benchmarks.autoscaling import ours
 from scaling.config.policy import MetricSpec, Pace, PolicySpec, RuleSpec
 from scaling.window import WindowSpec
 from tidemark.analysis.simulation import load as by_second
-from tidemark.analysis.simulation.answer import Recorded, Row, choose, frontier, play
+from tidemark.analysis.simulation.answer import Recorded, Row, choose, frontier, late_at_maximum, play
 from tidemark.analysis.simulation.driving import (
     BACKLOG,
     LATE_BY,
@@ -106,6 +107,46 @@ def test_in_a_gap_nothing_is_evaluated_or_billed_and_the_queue_stays():
     assert [waiting for _, waiting in policy.at] == pytest.approx([0, 600, 1200, 1800], abs=held)
     assert run.outcome().instance_hours * 3600 == 240
     assert waits_of(run).longest == 240
+
+
+@pytest.mark.parametrize("minute", [60, 100, 119])
+def test_a_batch_at_the_end_of_the_load_is_judged_as_one_before_it(minute):
+    """600 messages of 300 s, two at a time: 30 instances serve them in 50 minutes, and two hours are allowed."""
+    batch = np.zeros(120)
+    batch[minute] = 600.0
+    asked = target(
+        service_rate=2 / 300,
+        concurrency=2.0,
+        wait=7200.0,
+        maximum=30,
+        given={"concurrency": 2, "takes": "300s"},
+    )
+    recorded = Recorded(1_799_625_600.0, 60, batch.tolist(), 1)
+    whole = structs.replace(recorded, bins=[*recorded.bins, *[0.0] * 300])
+    entries = [each for each in field(asked) if each.name in {"KEDA 1.5", "service_level 2 h, 1 %"}]
+
+    keda, ours_ = [play(asked, recorded, recorded.load("plan"), entry) for entry in entries]
+    later = [play(asked, whole, whole.load("plan"), entry) for entry in entries]
+    assert [keda.late, ours_.late] == [row.late for row in later] == [0.0, 0.0]
+    assert [keda.longest, ours_.longest] == [row.longest for row in later]
+    assert late_at_maximum(asked, recorded.load("plan")) == 0.0
+    work = 600 * 150 / 3600
+    assert work <= min(keda.instance_hours, ours_.instance_hours)
+    assert max(keda.instance_hours, ours_.instance_hours) < work + 6.0
+
+
+def test_decisions_after_the_load_are_neither_billed_nor_counted():
+    class Grows(Looks):
+        def see(self, seen):
+            self.at.append((seen.t, seen.waiting))
+            return seen.total + 1
+
+    policy = Grows()
+    run = Run(np.full(120, 400.0), policy, Model(), 1, goes_on=True).replay()
+
+    assert len(policy.at) > 2
+    assert run.outcome().instance_hours * 3600 == 2 * 60 + 3 * 60
+    assert run.outcome().actions == 2
 
 
 def test_what_is_never_served_waits_for_ever():
