@@ -103,6 +103,7 @@ def questions(draw):
     return target, Recorded(1_799_625_600.0, 60, bins.tolist(), 1)
 
 
+@pytest.mark.timeout(1800)  # in `make torture`
 @examples(7)
 @given(questions())
 def test_each_sentence_of_an_advice_holds(question):
@@ -162,6 +163,7 @@ def histories(draw):
     return [each for index, each in enumerate(readings) if index not in gone], options
 
 
+@pytest.mark.timeout(1800)  # in `make torture`
 @examples(5)
 @given(histories())
 def test_each_sentence_of_an_answer_holds_from_the_rows_of_a_file(history):

@@ -49,6 +49,9 @@ def metadata(kind, **values):
                   resourceGroupName="rg", metricName="hits", metricFilter="Shard eq '1'", metricAggregationType="Total",
                   metricAggregationInterval="0:1:0", targetValue="5"), "azure_monitor",
          {"resource_id": f"{GROUP}/Microsoft.Cache/redis/r", "metric": "hits", "aggregation": "total", "grain": "1m", "dimensions": {"Shard": "1"}}),
+        (metadata("azure-monitor", resourceURI="Microsoft.Cache/redis/r", subscriptionId="11111111-2222-3333-4444-555555555555",
+                  resourceGroupName="rg", metricName="hits", metricNamespace="Own/Custom", metricAggregationInterval="0:2:0", targetValue="5"),
+         "azure_monitor", {"namespace": "Own/Custom", "grain": "1m", "aggregation": "average"}),
     ],
 )  # fmt: skip
 def test_each_trigger_becomes_a_metric_and_its_target(given, collector, options):
@@ -134,6 +137,11 @@ CRON = {"timezone": "Europe/Amsterdam", "start": "0 8 * * 1-5", "end": "0 18 * *
         (scaled_object(trigger(), trigger("kafka")), "trigger kafka: there is no collector for it"),
         (scaled_object(trigger(), trigger(metadata={"queueName": "a|b", "useRegex": "true"})), "'a|b' with operation sum is not carried over"),
         (scaled_object(trigger(), trigger(metadata={"queueName": "a", "useRegex": "true", "operation": "avg"})), "operation avg is not carried over"),
+        (scaled_object(metadata("prometheus", serverAddress="https://p.test", query="x", threshold="1", customHeaders="X-Scope-OrgID=a", unsafeSsl="true")),
+         "metadata of trigger prometheus: customHeaders, unsafeSsl are not carried over"),
+        (scaled_object(metadata("azure-queue", queueName="q", accountName="shop", identityId="x")), "trigger azure-queue: identityId is not carried over"),
+        (scaled_object(metadata("azure-monitor", resourceURI="Microsoft.Cache/redis/r", metricName="hits", metricAggregationInterval="0:2:0", targetValue="5")),
+         "metricAggregationInterval of trigger azure-monitor: 2m is read as 1m"),
         (scaled_object(cooldownPeriod=100_000), "cooldownPeriod 100000s: a metric's window takes its place, 12h at most"),
         (scaled_object(trigger(), metadata("metrics-api", format="xml")), "only answers in JSON are read"),
         (scaled_object(metadata("metrics-api", url="http://in.cluster/x?key=t0ken", targetValue="1")), "addresses are asked over TLS"),
@@ -151,6 +159,27 @@ def test_what_is_not_the_same_is_told_and_the_file_loads(given, said):
 
     assert said in notes(made)
     assert "t0ken" not in made.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "settings"),
+    [
+        ("azure-queue", {"queueName": "q", "accountName": "shop", "cloud": "AzureUSGovernmentCloud"},
+         {"Shop__queueServiceUri": "https://shop.queue.core.usgovcloudapi.net/"}),
+        ("azure-servicebus", {"queueName": "q", "namespace": "sb", "cloud": "AzureChinaCloud"}, {"Sb__fullyQualifiedNamespace": "sb.servicebus.chinacloudapi.cn"}),
+        ("azure-servicebus", {"queueName": "q", "namespace": "sb", "cloud": "Private", "endpointSuffix": "servicebus.airgap.example"},
+         {"Sb__fullyQualifiedNamespace": "sb.servicebus.airgap.example"}),
+        ("azure-servicebus", {"queueName": "q", "namespace": "sb", "cloud": "AzurePublicCloud"}, {"Sb__fullyQualifiedNamespace": "sb.servicebus.windows.net"}),
+        ("azure-eventhub", {"eventHubName": "h", "eventHubNamespace": "ns", "storageAccountName": "shop", "blobContainer": "c", "checkpointStrategy": "goSdk",
+                            "cloud": "AzureUSGovernmentCloud"},
+         {"Ns__fullyQualifiedNamespace": "ns.servicebus.usgovcloudapi.net", "Shop__blobServiceUri": "https://shop.blob.core.usgovcloudapi.net/"}),
+    ],
+)  # fmt: skip
+def test_the_hosts_of_an_identity_are_those_of_the_cloud(kind, given, settings):
+    made, _, _ = made_of(scaled_object(metadata(kind, **given)))
+
+    assert made.settings == settings
+    assert "metadata" not in notes(made)
 
 
 def test_a_cron_trigger_is_a_floor_and_without_another_the_rest_of_the_time_has_the_minimum():
@@ -230,6 +259,8 @@ def test_other_times_of_cron_are_refused_in_words(start, end, said):
         (scaled_object(trigger("cpu")), "none of them can be carried over: .*the cpu of pods"),
         ({**scaled_object(), "kind": "ScaledJob"}, "worker is a ScaledJob"),
         (scaled_object(trigger(metadata={"namespace": "sb"})), "metadata.queueName is missing"),
+        (scaled_object(metadata("azure-monitor", resourceURI="r", metricName="hits", metricAggregationType="p95", targetValue="5")),
+         "metricAggregationType: found p95; accepted are average"),
         (scaled_object(minReplicaCount="many"), "minReplicaCount: found many; a number is accepted"),
         (scaled_object(trigger(metadata={"queueName": "q", "messageCount": "0"})), "messageCount: found 0; a number above 0"),
     ],

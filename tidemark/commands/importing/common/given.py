@@ -26,14 +26,20 @@ class Given:
 
     def __init__(self, value: Any, path: str) -> None:
         self.path = path
-        self._values = (
-            {str(key).casefold(): each for key, each in value.items()} if isinstance(value, Mapping) else {}
-        )
+        known = value if isinstance(value, Mapping) else {}
+        self._values = {str(key).casefold(): each for key, each in known.items()}
+        self._unasked = {str(key).casefold(): one_line(str(key)) for key in known}
 
     def has(self, name: str) -> bool:
         """Whether there is a value; null, and a text without any, are none."""
         value = self._values.get(name.casefold())
+        self._unasked.pop(name.casefold(), None)
         return not (value is None or (isinstance(value, str) and value.strip().casefold() in _ABSENT))
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """The names, as they are written, of values that nobody has asked for."""
+        return tuple(name for key, name in dict(self._unasked).items() if self.has(key))
 
     def names(self) -> tuple[str, ...]:
         """The names of the values, in lower case."""

@@ -10,16 +10,18 @@ from tidemark.commands.importing.common.imported import Imported, setting_name
 
 BUS = "fullyQualifiedNamespace"
 QUEUES = "queueServiceUri"
+BLOBS = "blobServiceUri"
+HOSTS = {BUS: "servicebus.windows.net", QUEUES: "queue.core.windows.net", BLOBS: "blob.core.windows.net"}
+"""What a host of the public cloud ends with."""
 
 
-def add_identity_connection(made: Imported, kind: str, host: str) -> str:
-    """The name of a connection by the app's identity; `kind` is BUS or QUEUES, `host` a namespace, an account, or its host."""
-    storage = kind == QUEUES
-    whole = (
-        host if "." in host else f"{host}.{'queue.core.windows.net' if storage else 'servicebus.windows.net'}"
-    )
+def add_identity_connection(made: Imported, kind: str, host: str, suffix: str = "") -> str:
+    """The name of a connection by the app's identity; `kind` is one of HOSTS, `host` a namespace, an account, or its host, which ends
+    with `suffix` in another cloud.
+    """
+    whole = host if "." in host else f"{host}.{suffix or HOSTS[kind]}"
     name = setting_name(host.partition(".")[0])
-    made.settings[f"{name}__{kind}"] = f"https://{whole}/" if storage else whole
+    made.settings[f"{name}__{kind}"] = whole if kind == BUS else f"https://{whole}/"
     return name
 
 

@@ -13,7 +13,9 @@ from scaling.schedules.timetable import zone_of
 from tidemark.commands.importing.common.given import Given
 from tidemark.commands.importing.common.imported import Imported, span_text
 from tidemark.commands.importing.common.queues import (
+    BLOBS,
     BUS,
+    HOSTS,
     QUEUES,
     add_identity_connection,
     add_setting,
@@ -79,14 +81,24 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
     target = meta.number(found.target, found.default)
     if target <= 0:
         raise meta.unreadable(found.target, "a number above 0 is accepted")
+    activation = max(meta.number(found.activation, 0), 0)
+    if left := [name for name in meta.unasked if name.casefold() not in _SAYS_NOTHING]:
+        made.note(
+            f"metadata of {where}",
+            f"{', '.join(left[:10])} {'is' if len(left) == 1 else 'are'} not carried over: look whether it counts something else without",
+        )
     window = span_text(_window(cooldown, made))
     return Trigger(
         name=given.text("name"),
         metric=made.metric(given.text("name") or found.base, {**found.options, "window": window}),
         target=target,
-        activation=max(meta.number(found.activation, 0), 0),
+        activation=activation,
         value=given.text("metricType", "AverageValue") == "Value",
     )
+
+
+_SAYS_NOTHING = frozenset({"metricname", "tenantid", "activedirectoryclientid"})
+"""Metadata that changes nothing here: a name for the HPA, and who signs in."""
 
 
 def _window(cooldown: float, made: Imported) -> float:
@@ -134,7 +146,7 @@ def _bus(meta: Given, where: str, made: Imported) -> _Read | None:
             return None
         name, combine = pattern, {"combine": operation}
     connection = (
-        add_identity_connection(made, BUS, meta.text("namespace"))
+        add_identity_connection(made, BUS, meta.text("namespace"), _suffix(meta, BUS, "endpointSuffix"))
         if meta.has("namespace")
         else _connection(meta, where, made)
     )
@@ -170,7 +182,9 @@ def _pattern(regex: str) -> str | None:
 def _storage(meta: Given, where: str, made: Imported) -> _Read:
     identity = meta.has("accountName") and not meta.has("connectionFromEnv")
     connection = (
-        add_identity_connection(made, QUEUES, meta.text("accountName"))
+        add_identity_connection(
+            made, QUEUES, meta.text("accountName"), _suffix(meta, QUEUES, "endpointSuffix")
+        )
         if identity
         else _connection(meta, where, made)
     )
@@ -193,9 +207,31 @@ LAYOUTS = {
 }
 
 
+def _suffix(meta: Given, kind: str, key: str) -> str:
+    """What a host ends with in the cloud that a trigger names; `key` has it for one of no name. Empty in the public one."""
+    cloud = meta.text("cloud").casefold()
+    if cloud == "private":
+        return meta.text(key)
+    return HOSTS[kind].replace("windows.net", domain) if (domain := _CLOUDS.get(cloud)) else ""
+
+
+_CLOUDS = {"azureusgovernmentcloud": "usgovcloudapi.net", "azurechinacloud": "chinacloudapi.cn"}
+
+
+def _checkpoints(meta: Given, where: str, made: Imported) -> str:
+    """The connection of the storage account with the checkpoints."""
+    account = meta.text("storageAccountName")
+    if account and not meta.has("storageConnectionFromEnv"):
+        return add_identity_connection(made, BLOBS, account, _suffix(meta, BLOBS, "storageEndpointSuffix"))
+    return _connection(meta, where, made, "storageConnectionFromEnv", "storage connection")
+
+
 def _hub(meta: Given, where: str, made: Imported) -> _Read:
     space = meta.text("eventHubNamespace")
-    connection = add_identity_connection(made, BUS, space) if space else _connection(meta, where, made)
+    suffix = _suffix(meta, BUS, "serviceBusEndpointSuffix")
+    connection = (
+        add_identity_connection(made, BUS, space, suffix) if space else _connection(meta, where, made)
+    )
     hub = meta.text("eventHubName")
     if not hub:
         setting = add_setting(
@@ -208,7 +244,7 @@ def _hub(meta: Given, where: str, made: Imported) -> _Read:
     target = meta.number("unprocessedEventThreshold", 64)
     options: dict[str, Any] = {"collector": "event_hub_lag", "connection": connection, "event_hub": hub}
     options |= {"consumer_group": meta.text("consumerGroup", "$Default")}
-    options |= {"storage": _connection(meta, where, made, "storageConnectionFromEnv", "storage connection")}
+    options |= {"storage": _checkpoints(meta, where, made)}
     container = meta.text("blobContainer", "" if strategy else "azure-webjobs-eventhub")
     options |= (
         {"container": container}
@@ -309,20 +345,32 @@ def _monitor(meta: Given, where: str, made: Imported) -> _Read | None:
         )
         resource = f"%{setting}%"
     aggregation = meta.text("metricAggregationType", "Average").casefold()
+    if aggregation not in _AGGREGATIONS:
+        raise meta.unreadable("metricAggregationType", f"accepted are {', '.join(sorted(_AGGREGATIONS))}")
     options: dict[str, Any] = {
         "collector": "azure_monitor",
         "resource_id": resource,
         "metric": meta.require("metricName"),
     }
-    options |= {"aggregation": aggregation if aggregation in _AGGREGATIONS else "average"}
-    grain = meta.seconds("metricAggregationInterval", 300.0)
-    options |= {"grain": span_text(grain) if grain in _GRAINS else "5m"}
+    options |= {"namespace": meta.text("metricNamespace")} if meta.has("metricNamespace") else {}
+    options |= {"aggregation": aggregation, "grain": _grain(meta, where, made)}
     options |= {"dimensions": dimensions} if dimensions else {}
     made.note(
         where,
         "KEDA reads grains that are not complete yet; complete ones are higher, so look at the target again",
     )
     return _Read(options, "targetValue", 0, "activationTargetValue", "value")
+
+
+def _grain(meta: Given, where: str, made: Imported) -> str:
+    wanted = meta.seconds("metricAggregationInterval", 300.0)
+    found = max((grain for grain in _GRAINS if grain <= wanted), default=min(_GRAINS))
+    if found != wanted:
+        made.note(
+            f"metricAggregationInterval of {where}",
+            f"{span_text(wanted)} is read as {span_text(found)}, a grain of Azure Monitor",
+        )
+    return span_text(found)
 
 
 _AGGREGATIONS = frozenset({"average", "minimum", "maximum", "total", "count"})
