@@ -216,6 +216,24 @@ def test_rules_that_would_scale_in_alone_are_not_carried_over_without_the_others
     assert policy.spec.rules[0].options["desired"].endswith("70 else instances")
 
 
+def test_nothing_scales_in_where_no_rule_is_left_that_scales_out():
+    rules = [rule("Increase", 5, metricName="Other", timeAggregation="Count"), rule("Decrease", 30)]
+    made, policies, _ = made_of(setting(profile(rules=rules)))
+
+    assert [each.options for each in policies["orders"].spec.rules] == [{"desired": "instances"}]
+    assert "scaling in: all rules that scale out are left out, so nothing scales in: write a rule" in notes(
+        made
+    )
+    made, policies, _ = made_of(setting(profile(rules=[rule("Decrease", 30)])))
+    assert "< 30" in policies["orders"].spec.rules[0].options["desired"]  # as it was there
+
+
+def test_an_expression_in_the_place_of_the_resource_is_told_as_such():
+    made, _, _ = made_of({**setting(), "targetResourceUri": "[resourceId('a', 'b')]"})
+
+    assert "which is not resolved here, so the target gives advice only: give what is deployed" in notes(made)
+
+
 def test_the_address_of_a_webhook_is_never_written():
     hook = {"serviceUri": "https://hooks.test/t0ken", "properties": {"a": "b"}}
     made, _, _ = made_of(setting(notifications=[{"operation": "Scale", "webhooks": [hook]}]))
@@ -235,8 +253,12 @@ def test_the_address_of_a_webhook_is_never_written():
             "resources": [{**{k: each[k] for k in ("type", "name")}, "properties": each}],
         },
         lambda each: {"PROPERTIES": each, "type": each["type"]},
+        lambda each: {"languageVersion": "2.0", "resources": {"plan": {"type": "other"}, "scale": each}},  # as Bicep compiles
+        lambda each: {"template": {"resources": [each]}},
+        lambda each: {"resources": [{"type": "Microsoft.Resources/deployments", "properties": {"template": {"resources": [each]}}}]},
+        lambda each: [{**each, "name": "[concat(parameters('a'), '-x')]", "properties": each}],
     ],
-)
+)  # fmt: skip
 def test_all_forms_of_azures_tools_are_read(wrap):
     assert made_of(*objects_in(wrap(OFFICE)))[1]["orders"].spec == made_of(OFFICE)[1]["orders"].spec
 

@@ -75,24 +75,28 @@ class Condition(Struct, frozen=True):
 def read_conditions(rules: Sequence[Given], resource: str, made: Imported) -> list[Condition]:
     """The rules that can be carried over. Raises UnreadableError.
 
-    All rules that scale in have to hold. So if one of them cannot be carried over, none is: the rest would scale in sooner.
+    All rules that scale in have to hold. So if one of them cannot be carried over, none is: the rest would scale in sooner. Nor is one
+    where all of those that scale out are left out: it would scale in for good.
     """
     if len(rules) > MOST:
         raise UnreadableError(f"a profile with {len(rules)} rules; accepted are {MOST}")
     found: list[Condition] = []
-    left_out = False
+    left_out: set[bool] = set()
     for rule in rules:
         condition = _condition(rule, resource, made)
         if condition is not None:
             found.append(condition)
-        elif rule.at("scaleAction").text("direction").casefold() == "decrease":
-            left_out = True
-    if left_out and any(not each.out for each in found):
-        made.note(
-            "scaling in",
-            "it takes all of its rules, and one of them is left out, so nothing scales in: write a rule that does",
+        else:
+            left_out.add(rule.at("scaleAction").text("direction").casefold() != "decrease")
+    out = [each for each in found if each.out]
+    if len(out) < len(found) and (False in left_out or (True in left_out and not out)):
+        why = (
+            "it takes all of its rules, and one of them is left out"
+            if False in left_out
+            else "all rules that scale out are left out"
         )
-        return [each for each in found if each.out]
+        made.note("scaling in", f"{why}, so nothing scales in: write a rule that does")
+        return out
     return found
 
 

@@ -26,14 +26,11 @@ def is_autoscale(given: Given) -> bool:
 def read_autoscale_setting(given: Given) -> Imported:
     """Raises UnreadableError."""
     body = given.at("properties") if given.has("properties") else given
-    name = given.text("name") or body.text("name") or "autoscale"
+    names = [name for each in (given, body) if (name := each.text("name"))]
+    name = next((name for name in names if not name.startswith("[")), "autoscale")
     made = Imported(name.rpartition("/")[2], f"Autoscale setting {name}")
     resource = body.text("targetResourceUri")
-    made.scaled_by(
-        resource,
-        f"'{resource[:200] or 'nothing'}' is no resource of a type that is known here, so the target gives advice only; "
-        "docs/targets.md has what else can be scaled: correct `scaler`",
-    )
+    made.scaled_by(resource, _unknown_resource(resource))
     profiles = [read_profile(each, made) for each in body.tables("profiles")]
     if not profiles:
         raise UnreadableError(f"{body.path}.profiles: found none; an autoscale setting has at least one")
@@ -59,6 +56,18 @@ def read_autoscale_setting(given: Given) -> Imported:
         made.note("rules", "there are none, so the target only keeps within its bounds")
     _others(body, made)
     return made
+
+
+def _unknown_resource(resource: str) -> str:
+    if resource.startswith("["):
+        return (
+            f"'{resource[:200]}' is an expression of a template, which is not resolved here, so the target gives advice only: give what is deployed, by "
+            "`az monitor autoscale show`"
+        )
+    return (
+        f"'{resource[:200] or 'nothing'}' is no resource of a type that is known here, so the target gives advice only; "
+        "docs/targets.md has what else can be scaled: correct `scaler`"
+    )
 
 
 def _bounds(profiles: Sequence[Profile], made: Imported) -> None:

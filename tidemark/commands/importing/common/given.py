@@ -143,12 +143,20 @@ class Given:
         return UnreadableError(f"{self.path}.{name}: found {shorten(text, 60)}; {accepted}{hint}")
 
 
-def objects_in(document: Any, levels: int = 4) -> Iterator[Any]:
-    """The objects of a document: of a list, of a template's resources, of a list of Kubernetes, or the document itself."""
+def objects_in(document: Any, levels: int = 8) -> Iterator[Any]:
+    """The objects of a document: of a list, of a template's resources (by names, too, as Bicep writes them) and of those of its modules,
+    of a list of Kubernetes, or the document itself.
+    """
     found = document
     if isinstance(document, Mapping):
+        inner = document.get("properties")
+        template = document.get("template") or (isinstance(inner, Mapping) and inner.get("template"))
+        if isinstance(template, Mapping) and "resources" in template:
+            document = template
         lists = (document[key] for key in ("resources", "items", "value") if key in document)
         found = next((each for each in lists if isinstance(each, list)), None)
+        if found is None and isinstance(named := document.get("resources"), Mapping):
+            found = list(named.values())
     if isinstance(found, list) and levels:
         for each in found:
             yield from objects_in(each, levels - 1)

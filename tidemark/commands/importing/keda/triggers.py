@@ -82,11 +82,7 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
     if target <= 0:
         raise meta.unreadable(found.target, "a number above 0 is accepted")
     activation = max(meta.number(found.activation, 0), 0)
-    if left := [name for name in meta.unasked if name.casefold() not in _SAYS_NOTHING]:
-        made.note(
-            f"metadata of {where}",
-            f"{', '.join(left[:10])} {'is' if len(left) == 1 else 'are'} not carried over: look whether it counts something else without",
-        )
+    _note_unasked(meta, where, made)
     window = span_text(_window(cooldown, made))
     return Trigger(
         name=given.text("name"),
@@ -95,6 +91,15 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
         activation=activation,
         value=given.text("metricType", "AverageValue") == "Value",
     )
+
+
+def _note_unasked(meta: Given, where: str, made: Imported) -> None:
+    """Notes the metadata that no reader knows."""
+    if left := [name for name in meta.unasked if name.casefold() not in _SAYS_NOTHING]:
+        made.note(
+            f"metadata of {where}",
+            f"{', '.join(left[:10])} {'is' if len(left) == 1 else 'are'} not carried over: look whether it counts something else without",
+        )
 
 
 _SAYS_NOTHING = frozenset({"metricname", "tenantid", "activedirectoryclientid"})
