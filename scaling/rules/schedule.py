@@ -116,10 +116,11 @@ class _Dates:
         firsts = [each.first for each in self._days.values()]
         firsts += [each.begin.date() for each in self._times.values()]
         for event in (event for events in self._files.values() for event in events):
-            firsts.append((event.begin.month, event.begin.day) if event.yearly else event.begin)
+            old = event.yearly and event.begin.year < 1970  # Outlook's calendars have events of 1601
+            firsts.append((event.begin_in(_LEAP_YEAR) if old else None) or event.begin)
         for first in firsts:
             begin = first if isinstance(first, date) else date(_LEAP_YEAR, *first)
-            if begin.year >= 1970:  # Outlook's calendars have events of 1601
+            if begin.year >= 1970:  # the first year that lint's times have
                 # Not the last day that a calendar has: whoever looks at a whole day asks for its end.
                 until = min(begin.toordinal() + 7, date.max.toordinal())
                 yield from map(date.fromordinal, range(begin.toordinal(), until))

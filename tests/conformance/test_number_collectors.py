@@ -584,6 +584,17 @@ class TestCalendar:
             await world.read(days=1)
         assert await world.read(days=1.01) == 1
 
+    async def test_an_address_to_subscribe_to_is_asked_over_tls(self, world):
+        world.settings["HOLIDAYS"] = "webcal://127.0.0.1:1/published/t0ken"
+        world.settings["TIDEMARK_TRUSTED_HOSTS"] = "127.0.0.1:1"
+        collector = CalendarCollector(world.collector._params, world.settings)
+        told = await world.failure(collector)
+        await collector.aclose()
+
+        assert "TLS" not in told
+        assert "t0ken" not in told
+        assert collector._url == "https://127.0.0.1:1/published/t0ken"
+
     @pytest.mark.parametrize("address", ["http://localhost/a", "https://169.254.169.254/a", "holidays"])
     async def test_addresses_are_refused_as_elsewhere(self, world, address):
         world.settings["HOLIDAYS"] = address

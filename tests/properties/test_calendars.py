@@ -163,6 +163,44 @@ def test_the_days_of_a_calendar_are_those_of_its_events_written_out(events, aske
     assert [days_of(found, day) for day in asked] == [day in expected for day in asked]
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dates(date(2019, 1, 1), date(2026, 12, 31)),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 5),
+    st.integers(1, 20),
+    st.lists(st.dates(date(2019, 1, 1), date(2040, 12, 31)), min_size=1, max_size=30),
+)
+def test_an_nth_weekday_is_that_of_each_years_month(begin, from_end, by_position, count, days, asked):
+    """The weekday is counted from the begin of the month, or from its end."""
+    month = [date(begin.year, begin.month, 1) + timedelta(days=n) for n in range(31)]
+    same = [day for day in month if day.month == begin.month and day.weekday() == begin.weekday()]
+    nth = same.index(begin) - len(same) if from_end else same.index(begin) + 1
+    nth = nth if abs(nth) < 5 else -1 if nth > 0 else 1
+    begin = same[nth] if nth < 0 else same[nth - 1]
+    weekday = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")[begin.weekday()]
+    by = f"BYDAY={weekday};BYSETPOS={nth}" if by_position else f"BYDAY={nth}{weekday}"
+    text = f"BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:{begin:%Y%m%d}\nDURATION:P{days}D\nRRULE:FREQ=YEARLY;BYMONTH={begin.month};{by};COUNT={count}\nEND:VEVENT\nEND:VCALENDAR"
+    found = parse_calendar(text.encode())
+
+    expected = set()
+    for year in range(begin.year, begin.year + count):
+        every = [date(year, 1, 1) + timedelta(days=n) for n in range(365)]
+        every = [day for day in every if day.month == begin.month and day.weekday() == begin.weekday()]
+        if (
+            begin.month == 12
+            and (last := date(year, 12, 31)).weekday() == begin.weekday()
+            and last not in every
+        ):
+            every.append(last)
+        first = every[nth] if nth < 0 else every[nth - 1]
+        expected |= {first + timedelta(days=n) for n in range(days)}
+    assert [days_of(found, day) for day in [*asked, *sorted(expected)]] == [
+        day in expected for day in [*asked, *sorted(expected)]
+    ]
+
+
 PARTS = st.sampled_from(
     [
         *("BEGIN:VCALENDAR", "END:VCALENDAR", "BEGIN:VEVENT", "END:VEVENT", "DTSTART;VALUE=DATE:20261225"),
@@ -172,6 +210,11 @@ PARTS = st.sampled_from(
             "RRULE:FREQ=YEARLY",
             "RRULE:FREQ=SECONDLY",
             "RRULE:;=;COUNT=9",
+            "RRULE:FREQ=YEARLY;BYMONTH=12;BYDAY=4FR;COUNT=500",
+            "RDATE:20261225,20261225",
+            "UID:a",
+            "RECURRENCE-ID:20261225",
+            "DTEND:20261226T000000",
         ),
         *("RRULE:FREQ=YEARLY;COUNT=²", "EXDATE:20261225,", "DURATION:P1D", "\t:", ";"),
     ]

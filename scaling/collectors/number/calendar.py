@@ -69,7 +69,7 @@ class CalendarCollector(NumberCollector):
             return found
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
-        url = settings.get(params.url_setting, "").strip()
+        url = _over_https(settings.get(params.url_setting, "").strip())
         if url:
             hide_address(url)
         host = _host(url)
@@ -120,6 +120,12 @@ class CalendarCollector(NumberCollector):
             "GET", self._url, setting=setting, headers=headers, attempts=1, patience=PATIENCE, limit=MAX_BYTES
         )
         return await asyncio.to_thread(parse_calendar, data)
+
+
+def _over_https(url: str) -> str:
+    """What an address of a calendar to subscribe to, `webcal:`, means."""
+    scheme, colon, rest = url.partition("://")
+    return f"https://{rest}" if colon and scheme.casefold() in {"webcal", "webcals"} else url
 
 
 def _host(url: str) -> str:

@@ -3,6 +3,7 @@
 from datetime import date
 
 import pytest
+from msgspec import structs
 
 from scaling.schedules.icalendar import MAX_BYTES, MAX_EVENTS, Event, parse_calendar
 
@@ -16,6 +17,10 @@ def calendar(*lines, end="\r\n"):
 CHRISTMAS = Event(begin=date(2026, 12, 25))
 YEARLY = Event(begin=date(2026, 12, 25), yearly=True)
 START = "DTSTART;VALUE=DATE:20261225"
+THURSDAY = "DTSTART;VALUE=DATE:20261126"
+THANKS = Event(begin=date(2026, 11, 26), yearly=True, nth=4)
+AND = ("END:VEVENT", "BEGIN:VEVENT")
+MIDNIGHT = "DTSTART;TZID=Europe/Berlin:20261225T000000"
 
 
 @pytest.mark.parametrize(
@@ -65,8 +70,30 @@ START = "DTSTART;VALUE=DATE:20261225"
             [CHRISTMAS],
         ),
         ("BEGIN:VCALENDAR\nEND:VCALENDAR", []),
+        (calendar(THURSDAY, "RRULE:FREQ=YEARLY;BYMONTH=11;BYDAY=4TH"), [THANKS]),
+        (calendar(THURSDAY, "RRULE:FREQ=YEARLY;INTERVAL=1;BYDAY=TH;BYSETPOS=4;BYMONTH=11"), [THANKS]),  # as Outlook writes it
+        (calendar(THURSDAY, "RRULE:FREQ=YEARLY;BYMONTH=11;BYDAY=+4TH;COUNT=3"), [structs.replace(THANKS, until=date(2028, 11, 23))]),
+        (
+            calendar("DTSTART;VALUE=DATE:20260525", "RRULE:FREQ=YEARLY;BYMONTH=5;BYDAY=-1MO;UNTIL=20280529"),
+            [Event(begin=date(2026, 5, 25), yearly=True, nth=-1, until=date(2028, 5, 29))],
+        ),
+        (
+            calendar(START, "DURATION:P2D", "RDATE;VALUE=DATE:20270105,20270110", "RDATE:20270120", "EXDATE:20270110"),
+            [
+                Event(begin=date(2026, 12, 25), days=2, skipped=(date(2027, 1, 10),)),
+                Event(begin=date(2027, 1, 5), days=2),
+                Event(begin=date(2027, 1, 20), days=2),
+            ],
+        ),
+        (
+            calendar("UID:a", START, "RRULE:FREQ=YEARLY", *AND, "UID:b", START, *AND, "UID:a", "RECURRENCE-ID;VALUE=DATE:20271225",
+                     "DTSTART;VALUE=DATE:20271227", *AND, "UID:a", "RECURRENCE-ID:20281225", "STATUS:CANCELLED"),
+            [structs.replace(YEARLY, skipped=(date(2027, 12, 25), date(2028, 12, 25))), CHRISTMAS, Event(begin=date(2027, 12, 27))],
+        ),
+        (calendar("DTSTART;TZID=W. Europe Standard Time:20261225T000000", "DTEND;TZID=W. Europe Standard Time:20261227T000000",
+                  "X-MICROSOFT-CDO-ALLDAYEVENT:TRUE"), [Event(begin=date(2026, 12, 25), days=2)]),
     ],
-)
+)  # fmt: skip
 def test_whole_days_are_read_in_every_form_that_calendars_write(text, expected):
     assert parse_calendar(text.encode()) == tuple(expected)
 
@@ -89,8 +116,24 @@ def test_whole_days_are_read_in_every_form_that_calendars_write(text, expected):
         (calendar(START, "RRULE:FREQ=YEARLY;INTERVAL=2"), "line 5: found RRULE"),
         (calendar(START, "RRULE:FREQ=YEARLY;COUNT=501"), "line 5: found COUNT=501; accepted are 1 to 500"),
         (calendar(START, "RRULE:FREQ=YEARLY", "RRULE:FREQ=YEARLY"), "line 6: a second RRULE in one event"),
-        (calendar(START, "RDATE;VALUE=DATE:20270101"), "line 5: found RDATE"),
-        (calendar(START, "RECURRENCE-ID;VALUE=DATE:20270101"), "line 5: found RECURRENCE-ID"),
+        (calendar(START, "RDATE;VALUE=PERIOD:20270101T000000Z/P1D"), "line 5: found RDATE"),
+        (calendar(START, "RDATE:" + ",".join(["20270101"] * MAX_EVENTS)), "more than 1000 events"),
+        (calendar(START, "RECURRENCE-ID;VALUE=DATE:20270101"), "line 5: found RECURRENCE-ID in an event without UID"),
+        (calendar("UID:a", START, "RECURRENCE-ID;RANGE=THISANDFUTURE:20270101"), "line 6: found RECURRENCE-ID for this and later dates"),
+        (calendar("UID:a", START, "RECURRENCE-ID:20270101T080000Z"), "line 6: found RECURRENCE-ID '20270101T080000Z'"),
+        (calendar(START, "EXRULE:FREQ=YEARLY"), "line 5: found EXRULE"),
+        (calendar(START, "RRULE:FREQ=YEARLY;BYMONTH=11;BYDAY=4TH"), "accepted is RRULE:FREQ=YEARLY on the day of DTSTART, or on its weekday"),
+        (calendar(START, "RRULE:FREQ=YEARLY;BYMONTH=12;BYDAY=3FR"), "line 5: found RRULE"),  # it is the fourth one
+        (calendar(START, "RRULE:FREQ=YEARLY;BYMONTH=12;BYDAY=FR"), "line 5: found RRULE"),  # each Friday
+        (calendar(START, "RRULE:FREQ=YEARLY;BYDAY=4FR"), "line 5: found RRULE"),  # of the year
+        (calendar(START, "RRULE:FREQ=YEARLY;BYMONTH=12;BYDAY=4FR,1MO"), "line 5: found RRULE"),
+        (calendar(START, "RRULE:FREQ=YEARLY;BYMONTH=12;BYDAY=4FR;BYSETPOS=1"), "line 5: found RRULE"),
+        (calendar(START, "RRULE:FREQ=MONTHLY;BYMONTH=12;BYDAY=4FR"), "line 5: found RRULE"),
+        (calendar(MIDNIGHT), "line 4: found DTSTART '20261225T000000'"),
+        (calendar(MIDNIGHT, "DTEND;TZID=Europe/Berlin:20261225T090000"), "line 5: found DTEND '20261225T090000'"),
+        (calendar(MIDNIGHT, "DTEND:20261225T000000"), "line 5: the event lasts 0 days"),
+        (calendar(MIDNIGHT, "DTEND:20261226T000000", "RRULE:FREQ=YEARLY"), "line 4: found DTSTART '20261225T000000'"),
+        (calendar("DTSTART:20261225T000000Z", "DTEND:20261226T000000Z"), "line 4: found DTSTART '20261225T000000Z'"),
         (calendar(START, "EXDATE:20271225T000000"), "line 5: found EXDATE"),
         (calendar(START).replace("VEVENT", "VTODO"), "line 3: found BEGIN:VTODO in VCALENDAR"),
         (calendar(START).replace("END:VEVENT", "END:VTODO"), "line 5: END:VTODO ends VEVENT"),
