@@ -183,7 +183,7 @@ class WriteResult(Struct, frozen=True, gc=False):
     status: int = 0
     reason: str = ""
     retry_after: float | None = None
-    """Seconds that the service asked to wait; None means that the retry rule decides."""
+    """Seconds that the service asked to wait, of which five minutes count; None means that the retry rule decides."""
     request_units: float = 0.0
     rerouted: bool = False
     """The lane no longer holds this record (a split): the routes were refreshed."""

@@ -28,7 +28,7 @@ from consumer.running.writing.calls import Calls, again
 from consumer.running.writing.parking import Parking, are_left
 from consumer.running.writing.replaying import Replay
 from tidemark.foundation.errors import SettingsError, TidemarkError
-from tidemark.foundation.pacing.retry_delay import Backoff, Chance
+from tidemark.foundation.pacing.retry_delay import Backoff, Chance, asked_pause
 from tidemark.foundation.tracing.spans import NO_SPANS, Spans, failed
 
 log = logging.getLogger("tidemark.consumer")
@@ -207,7 +207,7 @@ class Driver:
                 loading = decoder.load(ids, deadline=self._calls.deadline())
                 await self._calls.answered("the decoder", loading)
             except TidemarkError as error:
-                pause = max(backoff.failed(), getattr(error, "retry_after", None) or 0.0)
+                pause = asked_pause(getattr(error, "retry_after", None), backoff.failed())
                 log.warning("partition %s waits %.0f s, then asks again: %s", partition, pause, error)
                 await asyncio.sleep(pause)
             else:

@@ -32,6 +32,7 @@ from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.sinks.routed import ask_target
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.pacing.retry_delay import asked_pause
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -345,7 +346,7 @@ class Consumer:
                     return
                 log.warning("partition %s: %s", partition, error)
                 self._forget_claim(partition, str(error))
-                await asyncio.sleep(max(error.retry_after or 0.0, self.settings.retry))
+                await asyncio.sleep(asked_pause(error.retry_after, self.settings.retry))
             except TidemarkError as error:  # a position or a setting: the operator must act
                 self._fail(error)
                 return

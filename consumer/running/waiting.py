@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tidemark.foundation.calls import answered
 from tidemark.foundation.errors import UnavailableError
-from tidemark.foundation.pacing.retry_delay import RareLines
+from tidemark.foundation.pacing.retry_delay import RareLines, asked_pause
 from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
@@ -53,7 +53,7 @@ async def when_available(
             if last is not None:
                 raise last from None
             raise
-        pause = max(last.retry_after or 0.0, retry)
+        pause = asked_pause(last.retry_after, retry)
         if stop is None:
             await asyncio.sleep(pause)
             continue

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from tidemark.foundation.pacing.retry_delay import asked_pause
 from tidemark.publisher.errors import PublishSettingsError
 
 MAX_SEQUENCE_NUMBER = 2**31 - 1
@@ -154,7 +155,7 @@ class RetryPolicy(Struct, frozen=True):
     def pause(self, attempt: int, *, busy: bool, retry_after: float | None = None) -> float:
         """Seconds to wait after the given attempt, 1-based, has failed."""
         if retry_after is not None:
-            return retry_after
+            return asked_pause(retry_after, 0.0)
         if busy:
             return self.busy_delay
         return min(self.max_delay, self.delay * 2.0 ** min(attempt - 1, 30))

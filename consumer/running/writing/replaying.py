@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from math import inf
@@ -51,6 +51,7 @@ class Replay:
         self._silence, self._ask_at = "", -inf
         self._open: set[str] = set()  # keys of records that `write` left to be tried again
         self._batch_ids = count(1)
+        self._lanes = _Lanes()
 
     async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[Replayed]:
         """One result per dead letter, in their order. Those that still need a retry at `deadline` are RETRY, and so are those of
@@ -142,49 +143,47 @@ class Replay:
             if any(given) and any(record.rejection is None for record in unit):
                 pending[index] = [record for record, is_one in zip(unit, given, strict=True) if is_one]
         answered: dict[int, Sequence[WriteResult]] = {}
-        failures = 0
-        while pending:
-            answers = await self._attempt(pending, deadline)
+        lanes, clock = self._lanes, asyncio.get_running_loop().time
+        while heads := _heads(pending):
+            due = {index: lanes.due(self._lane_of(pending[index])) for index in heads}
+            if (first := min(due.values())) >= deadline:
+                for index in heads:
+                    why = lanes.asked(self._lane_of(pending[index]))
+                    answered.setdefault(index, [why] * len(pending[index]))
+                break
+            await asyncio.sleep(max(0.0, first - clock()))
+            ready = {index: pending[index] for index in heads if due[index] <= max(first, clock())}
+            answers = await self._attempt(ready, deadline)
             answered |= answers
-            results = [answer for own in answers.values() for answer in own]
-            retries = [answer for answer in results if answer.outcome is Outcome.RETRY]
-            failures = failures + 1 if len(retries) == len(results) else 0
-            waits = [delay(answer.retry_after, failures, random.random) for answer in retries]
-            pause = max(waits, default=0.0)
+            if any(answer.rerouted for own in answers.values() for answer in own):
+                with suppress(UnavailableError):  # then its answers ask for them again
+                    self._routes = await self.sink.routes()
+            lanes.note(((self._lane_of(ready[index]), own) for index, own in answers.items()), clock())
             for index, own in answers.items():
                 if all(answer.outcome is not Outcome.RETRY for answer in own):
                     done = pending.pop(index)
                     if by_key and any(answer.outcome is Outcome.REJECT for answer in own):
                         answered |= _take_behind(done, pending)
-            if any(answer.rerouted for answer in results):
-                with suppress(UnavailableError):  # then its answers ask for them again
-                    self._routes = await self.sink.routes()
-            if asyncio.get_running_loop().time() + pause >= deadline:
-                break
-            await asyncio.sleep(pause)
         return [
             _joined(own, given, answered.get(index, ()))
             for index, (own, given) in enumerate(zip(known, is_given, strict=True))
         ]
 
+    def _lane_of(self, records: Sequence[Record]) -> str:
+        return records[0].sink if self._is_ordered(records[0]) else self._routes.lane_of(records[0])
+
     async def _attempt(
-        self, pending: dict[int, list[Record]], deadline: float
+        self, ready: dict[int, list[Record]], deadline: float
     ) -> dict[int, Sequence[WriteResult]]:
-        """Writes the pending units that have no key in common with one before them, those of several sinks at the same time."""
+        """Writes units that have no key in common, those of several sinks at the same time."""
         groups: dict[str, list[int]] = {}
-        before: set[str] = set()
-        for index, records in pending.items():
-            keys = {record.key for record in records}
-            if before.isdisjoint(keys):
-                is_ordered = self._is_ordered(records[0])
-                lane = records[0].sink if is_ordered else self._routes.lane_of(records[0])
-                groups.setdefault(lane, []).append(index)
-            before |= keys
+        for index, records in ready.items():
+            groups.setdefault(self._lane_of(records), []).append(index)
 
         async def write(lane: str, own: list[int]) -> Sequence[Sequence[WriteResult]]:
-            if self._is_ordered(pending[own[0]][0]):
-                return [await self._replay(pending[index], deadline) for index in own]
-            return [[each] for each in await self._write(lane, [pending[i][0] for i in own], deadline)]
+            if self._is_ordered(ready[own[0]][0]):
+                return [await self._replay(ready[index], deadline) for index in own]
+            return [[each] for each in await self._write(lane, [ready[i][0] for i in own], deadline)]
 
         written = await asyncio.gather(*(write(lane, own) for lane, own in groups.items()))
         return {
@@ -210,6 +209,48 @@ class Replay:
             answer = WriteResult(Outcome.RETRY, reason=str(error) or repr(error), retry_after=wait)
         # A sink of one's own may give one result for all of them, as was asked for until 0.2.0.
         return [answer] * len(records) if isinstance(answer, WriteResult) else answer
+
+
+class _Lanes:
+    """When each lane is tried again, also by later calls: one that asks for an hour holds no other."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._asked: dict[str, WriteResult] = {}
+
+    def due(self, lane: str) -> float:
+        return self._due.get(lane, -inf)
+
+    def asked(self, lane: str) -> WriteResult:
+        """The result by which a lane waits."""
+        return self._asked.get(lane, _UNTRIED)
+
+    def note(self, answers: Iterable[tuple[str, Sequence[WriteResult]]], now: float) -> None:
+        """Takes the results of one attempt. All of a lane waits for the longest that any of its records was asked to."""
+        lanes: dict[str, list[WriteResult]] = {}
+        for lane, own in answers:
+            lanes.setdefault(lane, []).extend(own)
+        for lane, results in lanes.items():
+            retries = [answer for answer in results if answer.outcome is Outcome.RETRY]
+            failures = self._failures.get(lane, 0) + 1 if len(retries) == len(results) else 0
+            self._failures[lane] = failures
+            waits = [delay(answer.retry_after, failures, random.random) for answer in retries]
+            self._due[lane] = now + max(waits, default=0.0)
+            asked = structs.replace(retries[-1], request_units=0.0) if retries else _UNTRIED
+            self._asked[lane] = asked
+
+
+def _heads(pending: dict[int, list[Record]]) -> list[int]:
+    """The units that have no key in common with one before them."""
+    before: set[str] = set()
+    heads = []
+    for index, records in pending.items():
+        keys = {record.key for record in records}
+        if before.isdisjoint(keys):
+            heads.append(index)
+        before |= keys
+    return heads
 
 
 def _without_writing(record: Record) -> WriteResult | None:

@@ -13,6 +13,10 @@ from math import inf
 LEAST_DELAY = 0.05  # also for a service that asks for none: it may refuse for ever
 RETRY_DELAY = 2.0  # of the sample this consumer came from: "retries wait for 2 seconds between attempts and they will continue forever"
 LONGEST_DELAY = 10.0  # short enough that a drain, which has 20 s, still meets a service that is back
+LONGEST_ASKED = 300.0
+"""Seconds that a service can make one try wait. Half of what ALLOW_BACKLOG_TO is by default: a header of a day, or one whose
+milliseconds were taken for seconds, is tried at least once more before the age of the oldest event ends the consumer.
+"""
 JITTER = 0.25  # so that the records of one outage come back over half a second, not in one instant
 
 Chance = Callable[[], float]
@@ -22,16 +26,19 @@ Chance = Callable[[], float]
 def delay(
     retry_after: float | None, failures: int = 1, chance: Chance | None = None, *, least: float = LEAST_DELAY
 ) -> float:
-    """Seconds until the next attempt: what the service asked for, else 2, 4, 8, 10 by the `failures` in a row; `least`
-    in any case.
-
-    By `chance` up to a quarter is added: never less than the service asked for.
+    """Seconds until the next attempt: what the service asked for, `LONGEST_ASKED` at most; else 2, 4, 8, 10 by the `failures` in a row;
+    `least` in any case. By `chance` up to a quarter is added.
     """
     if retry_after is None:
         wanted = min(LONGEST_DELAY, RETRY_DELAY * 2.0 ** min(max(0, failures - 1), 10))
     else:
-        wanted = max(least, retry_after)
+        wanted = asked_pause(retry_after, least)
     return wanted if chance is None else wanted * (1.0 + JITTER * chance())
+
+
+def asked_pause(retry_after: float | None, least: float) -> float:
+    """Seconds that an answer asks for, from `least` to `LONGEST_ASKED`; `least` where it does not say."""
+    return min(LONGEST_ASKED, max(least, retry_after or 0.0))
 
 
 class Backoff:

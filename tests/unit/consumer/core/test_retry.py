@@ -1,10 +1,20 @@
 """When a record is tried again."""
 
+from math import inf, nan
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.foundation.pacing.retry_delay import JITTER, LONGEST_DELAY, Backoff, delay
+from tidemark.foundation.pacing.retry_delay import (
+    JITTER,
+    LEAST_DELAY,
+    LONGEST_ASKED,
+    LONGEST_DELAY,
+    Backoff,
+    asked_pause,
+    delay,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +45,12 @@ def test_a_wait_is_never_shorter_than_two_seconds_nor_longer_than_its_bound_and_
             backoff.worked()
         else:
             assert 2.0 <= backoff.failed() <= LONGEST_DELAY * (1 + JITTER)
+
+
+@pytest.mark.parametrize("asked", [301.0, 86_400.0, 1e300, inf])
+def test_a_service_makes_one_try_wait_for_five_minutes_at_most(asked):
+    assert delay(asked) == asked_pause(asked, 2.0) == LONGEST_ASKED
+
+
+def test_what_is_no_number_makes_no_try_wait_for_it():
+    assert (delay(nan), asked_pause(nan, 2.0), asked_pause(None, 2.0)) == (LEAST_DELAY, 2.0, 2.0)

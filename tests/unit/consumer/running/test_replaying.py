@@ -241,6 +241,36 @@ async def test_an_exception_is_a_retry_and_at_the_deadline_it_is_given_up():
     assert (second.outcome, second.reason) == (Outcome.RETRY, "no time was left to try it")
 
 
+@pytest.mark.parametrize("first", [[], [THROTTLED]], ids=["", "and one of its own is throttled once"])
+@in_virtual_time
+async def test_a_lane_that_asks_for_an_hour_holds_no_other(first):
+    sink = Scripted({"z": [WriteResult(Outcome.RETRY, 429, retry_after=3600.0)] * 9, "a": list(first)})
+
+    results = await replayed(sink, "z", "a", "a", "z")
+
+    assert [result.outcome for result in results] == ["retry", "written", "written", "retry"]
+    left = [numbers for lane, numbers in sink.batches if lane == "left"]
+    assert left == [[1]] * len(first) + [[1], [2]]
+
+
+@in_virtual_time
+async def test_a_lane_that_asks_for_minutes_is_left_alone_by_later_calls_until_then():
+    sink = Scripted({"z": [WriteResult(Outcome.RETRY, 429, "slow down", retry_after=60.0)]})
+    replay, clock = Replay(sink, Routes(("", "n"), ("left", "right"))), asyncio.get_running_loop().time
+    letters = [
+        DeadLetter("h", "g", Event("0", n, "", 0.0, key.encode()), Rejection("r", ""), 1, 0.0)
+        for n, key in enumerate("zyax")
+    ]
+
+    await replay.write(letters[:1], deadline=clock() + 5.0)
+    held, other = await replay.write(letters[1:3], deadline=clock() + 5.0)
+    later = await replay.write(letters[3:], deadline=clock() + 120.0)
+
+    assert (held.outcome, held.status, held.reason, other.outcome) == ("retry", 429, "slow down", "written")
+    assert later[0].outcome is Outcome.WRITTEN
+    assert sink.batches == [("right", [0]), ("left", [2]), ("right", [3])]
+
+
 async def test_a_rejected_record_does_not_hold_the_next_of_its_key():
     sink = Scripted({"a": [WriteResult(Outcome.REJECT, 400)]})
 
