@@ -41,20 +41,16 @@ PARTITIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(JobSettings):
-    """`environment` has the consumer's app settings; `selection` bounds the time as the settings do."""
+    """`target` is as `read_target` gives it; `selection` bounds the time as the settings do."""
 
     capture: str
     selection: Selection
     budget: BackfillSettings
-    environment: Mapping[str, str] = field(repr=False)
+    target: HubDefinition = field(repr=False)
     hub: str | None = None
     """Of CONSUMER_FILE; None: its only one, or that of the settings."""
     sink: str | None = None
     """Of the hub; None: its only one to Cosmos DB."""
-
-    def target(self) -> HubDefinition:
-        """Raises InputError."""
-        return read_target(self.environment, self.budget.mode, hub=self.hub, sink=self.sink)
 
 
 @with_groups
@@ -97,24 +93,17 @@ def command(
     lag = seconds("--capture-lag", capture_lag)
     selection = Selection(given["since"], given["until"], names, only_missing, lag)
     budget.shares()
-    environment = given.pop("app_settings")
+    target = read_target(given.pop("app_settings"), budget.mode, hub=hub, sink=sink)
     settings = Settings(
-        capture=capture,
-        selection=selection,
-        budget=budget,
-        environment=environment,
-        hub=hub,
-        sink=sink,
-        **given,
+        capture=capture, selection=selection, budget=budget, target=target, hub=hub, sink=sink, **given
     )
-    settings.target()
     for line in run(job.session(NAME), settings):
         typer.echo(line)
 
 
 def run(spark: SparkSession, settings: Settings) -> Sequence[str]:
     """Backfills, and reports; returns the lines to print. Raises JobError; CheckFailedError as `save`."""
-    selection, target = settings.selection, settings.target()
+    selection, target = settings.selection, settings.target
     # A folder at fault is refused before anything is written.
     Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     name = target.config.hub

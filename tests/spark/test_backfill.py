@@ -328,9 +328,10 @@ def test_one_hub_of_a_consumers_file_is_written_and_judged_by_its_steps_and_rout
     captured(tmp_path / "capture", rows)
     budget = BackfillSettings("upsert", records_per_second=100_000)
     paths = {"capture": str(tmp_path / "capture"), "output": str(tmp_path / "out")}
+    target = read_target(file, "upsert")
 
     lines = run_backfill(
-        spark, BackfillJobSettings(selection=Selection(), budget=budget, environment=file, **paths)
+        spark, BackfillJobSettings(selection=Selection(), budget=budget, target=target, **paths)
     )
 
     assert lines[0].startswith("20 written, 2 dead letters, "), lines
@@ -349,8 +350,6 @@ def test_one_hub_of_a_consumers_file_is_written_and_judged_by_its_steps_and_rout
     assert (findings.counts["lost"], findings.counts["written"]) == (1, 9)
     assert [found["document_id"] for found in findings.unsettled] == ["a3"]
     missing = Selection(only_missing=str(tmp_path / "after" / "unsettled"))
-    again = run_backfill(
-        spark, BackfillJobSettings(selection=missing, budget=budget, environment=file, **paths)
-    )
+    again = run_backfill(spark, BackfillJobSettings(selection=missing, budget=budget, target=target, **paths))
     assert again[0].startswith("2 written"), again
     assert "a3" in world.documents()

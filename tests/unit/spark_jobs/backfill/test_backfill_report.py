@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from consumer.config import ConsumerConfig
+from consumer.definition.model import HubDefinition
 from spark_jobs.backfill.budget.progress import Counts, Snapshot
 from spark_jobs.backfill.job import Settings, _check_options, _page
 from spark_jobs.backfill.report import Backfilled, PartitionPlan, _without_short_step, report_of
@@ -183,7 +185,7 @@ def test_the_next_command_reads_the_same_files_of_the_same_sink():
         capture="lake files/",
         selection=EVERYTHING,
         budget=BackfillSettings(records_per_second=1),
-        environment={},
+        target=HubDefinition(ConsumerConfig("orders"), {}),
         hub="orders",
         sink="totals",
         quarantine="bad",
