@@ -32,7 +32,6 @@ from consumer.running.assembly import Parts
 from spark_jobs.platform.consumer_hub import cosmos_options
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
-from spark_jobs.sources.dead_letters import record_name
 from spark_jobs.sources.incarnations import Newer, placed
 from tidemark.analysis.errors import InputError, job_errors
 
@@ -233,9 +232,9 @@ def _key(record: Record, default_ttl: int | None, *, is_ignored: bool) -> dict[s
     """Document id, partition key, time to live and version, or the reason of its rejection. Raises InputError for what leaves no trace."""
     from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
 
-    name = record_name(name_of(record), record.of)
+    own = {"record": name_of(record), "of": record.of}
     if record.rejection is not None:
-        return {"rejection": record.rejection.reason, "record": name}
+        return {"rejection": record.rejection.reason, **own}
     place = f"event {record.event.sequence_number} of partition {record.event.partition}"
     if is_ignored and record.operation in {Operation.PATCH, Operation.REPLACE}:
         raise InputError(f"{place} asks for {record.operation}, and {IGNORED}")
@@ -253,7 +252,7 @@ def _key(record: Record, default_ttl: int | None, *, is_ignored: bool) -> dict[s
         "partition_key": key,
         "ttl": ttl if default_ttl is not None and isinstance(ttl, int) and ttl > 0 else None,
         "version": None if version is None else str(version),
-        "record": name,
+        **own,
     }
 
 

@@ -61,12 +61,12 @@ class Gap(StrEnum):
 
 EVENT_KEYS = row_schema("""
     partition text, sequence_number long, enqueued_at time, file text, document_id text,
-    partition_key text, rejection text, writes long, ttl long, version text, further text, record text
+    partition_key text, rejection text, writes long, ttl long, version text, further text, record text, of int
 """)
 """Events as the consumer's mapping sees them. `document_id` is null where the mapping rejects the event; `rejection` then
 says why. `partition_key` is null where ids are made of positions. `writes` is how many documents the event becomes, null for 1;
 `ttl` are the seconds after which the document goes, `version` is what the guard of a field compares. `further` are all writes but the first, FURTHER as JSON; `record` is the name that a
-dead letter has for the first (letters.py).
+dead letter has for the first (letters.py), of the `of` records that the event has.
 """
 
 FURTHER = (
@@ -89,10 +89,10 @@ least number whose events were enqueued at several times, from `twice_at` on.
 """
 
 DEAD_LETTERS = row_schema(
-    "partition text, sequence_number long, enqueued_at time, reason text, failed_at time, parked flag, records text"
+    "partition text, sequence_number long, enqueued_at time, reason text, failed_at time, parked flag, records text, of int"
 )
 """Dead letters, and events that are `parked`. `enqueued_at` is that of the event; `records` are the names of its records that the letter
-is about, as JSON, and null for all of them.
+is about, as JSON, and null for all of them; the event had `of` records then.
 """
 
 JUDGED = row_schema("""

@@ -12,7 +12,7 @@ are not read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,11 +38,11 @@ from tidemark.analysis.errors import job_errors
 
 DEAD_LETTERS = row_schema("""
     hub text, consumer_group text, partition text, sequence_number long, offset text,
-    enqueued_at time, reason text, detail text, attempts int, failed_at time, size long, parked flag, records text
+    enqueued_at time, reason text, detail text, attempts int, failed_at time, size long, parked flag, records text, of int
 """)
 """One row per letter; `size` is of the body, in bytes. (`hub`, `partition`, `sequence_number`) identify the event. `parked` are
 events that the consumer tries again later; of these `reason` is why they could not be written so far. `records`: the names of its records that the letter is about, as JSON, and null
-for all of them.
+for all of them; the event had `of` records then.
 """
 
 _CONNECTIONS = {"connection": "hub_connection", "storageconnection": "storage_connection"}
@@ -131,18 +131,6 @@ def read_dead_letters(
     return spark.read.format("dead_letters").options(**options).load().select(*DEAD_LETTERS.fieldNames())
 
 
-def record_name(name: str, of: int) -> str:
-    """A record's name in a letter (consumer.core.parked.name_of), with how many records its event had."""
-    return f"{name}/{of}"
-
-
-def records_text(names: Collection[str], of: int) -> str | None:
-    """What a letter names, as JSON; None for all records of its event, which is also what `of` 1 means: unknown."""
-    return (
-        msgspec.json.encode([record_name(name, of) for name in names]).decode() if names and of > 1 else None
-    )
-
-
 def _are_of_others(letter: DeadLetter, sink: str) -> bool:
     """Whether all records that it names are of other sinks (consumer.core.parked.name_of). One that names none is about all."""
     named = [name.rpartition(":")[0] for name in letter.records]
@@ -150,7 +138,7 @@ def _are_of_others(letter: DeadLetter, sink: str) -> bool:
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
-    event = letter.event
+    event, has_names = letter.event, bool(letter.records) and letter.of > 1  # 1: unknown
     return {
         "hub": letter.hub,
         "consumer_group": letter.consumer_group,
@@ -164,5 +152,6 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
         "failed_at": datetime.fromtimestamp(letter.failed_at, UTC),
         "size": len(event.body),
         "parked": letter.consumer_group.endswith(SUFFIX),
-        "records": records_text(letter.records, letter.of),
+        "records": msgspec.json.encode(letter.records).decode() if has_names else None,
+        "of": letter.of,
     }

@@ -93,6 +93,7 @@ def test_every_letter_of_the_consumer_is_read_once_with_its_reason(settings):
         "size": 5,
         "parked": False,
         "records": None,
+        "of": 1,
     }
     assert list(rows[0]) == DEAD_LETTERS.fieldNames()
 

@@ -81,15 +81,15 @@ class World:
         key = None if by_position else f'["{rng.choice("ab")}"]'
         ttl = rng.choice([None, 600, 10**6]) if self.expires else None
         version = rng.choice(["1", "2", "10"]) if self.versions else None
-        row = (partition, number, at, file, name, key, None, None, ttl, version, None, None)
+        row = (partition, number, at, file, name, key, None, None, ttl, version, *[None] * 3)
         if not by_position and rng.random() < 0.1:
-            row = (partition, number, at, file, None, None, "json", *[None] * 5)
+            row = (partition, number, at, file, None, None, "json", *[None] * 6)
         elif rng.random() < 0.05:
-            row = (partition, number, at, file, None, None, None, 0, *[None] * 4)
+            row = (partition, number, at, file, None, None, None, 0, *[None] * 5)
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
             before = timedelta(days=30 * (number % 3 == 1))  # of a hub of the same name that was deleted
-            self.dead_letters.append((partition, number, at - before, "json", at, number % 4 == 0, None))
+            self.dead_letters.append((partition, number, at - before, "json", at, number % 4 == 0, None, 1))
         if row[4] is not None and rng.random() < 0.6:
             self._document(partition, number, at, row)
 
@@ -297,9 +297,9 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 ):
     """A partition may have any number of events and of gaps: neither fits a task's, nor every executor's, memory."""
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
-    rows = [("0", 2 * number, T0, "f", *[None] * 8) for number in range(500)]
+    rows = [("0", 2 * number, T0, "f", *[None] * 9) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0, False, None)], DEAD_LETTERS)
+    dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0, False, None, 1)], DEAD_LETTERS)
     nothing = packed_positions(spark.createDataFrame([], DOCUMENT_KEYS))
     missing = gaps(holes(events, []), positions(nothing, dead_letters)).persist()
     missing.explain()
@@ -313,9 +313,9 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 
 
 def test_what_the_checkpoint_settled_beyond_its_mark_is_not_missing_when_retention_took_it(spark):
-    rows = [(partition, number, T0, "f", *[None] * 8) for partition in "012" for number in (500, 501)]
+    rows = [(partition, number, T0, "f", *[None] * 9) for partition in "012" for number in (500, 501)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0, False, None)], DEAD_LETTERS)
+    dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0, False, None, 1)], DEAD_LETTERS)
     checkpoints = {
         "0": Checkpoint("0", 100, "", ((102, 499),)),
         "1": Checkpoint("1", 490, "", ((493, 494), (498, 700))),
@@ -376,9 +376,9 @@ def test_of_an_event_that_becomes_several_documents_each_is_looked_for(spark, id
     """Of event n the documents n-0 to n-2. 1: all are there; 2: not n-2; 3: not n-2, but a dead letter; 4: the third twice; 5: only n-0, and
     a letter of n-2 alone; 6: not n-2, of which there is a letter; 7: as 6, but the letter is of when there were two; 8: as 5, but parked.
     """
-    further = [{"document_id": f"{{0}}-{n}", "partition_key": "[1]", "record": f"{n}/3"} for n in (1, 2)]
+    further = [{"document_id": f"{{0}}-{n}", "partition_key": "[1]", "record": str(n)} for n in (1, 2)]
     later = [json.dumps(further).replace("{0}", str(n)) for n in range(9)]
-    rows = [("0", n, T0, "f", f"{n}-0", "[1]", None, 3, None, None, later[n], "0/3") for n in range(1, 9)]
+    rows = [("0", n, T0, "f", f"{n}-0", "[1]", None, 3, None, None, later[n], "0", 3) for n in range(1, 9)]
     gone = {(2, 2), (3, 2), (5, 1), (5, 2), (6, 2), (7, 2), (8, 1), (8, 2)}
     there = [(n, part) for n in range(1, 9) for part in range(3) if (n, part) not in gone] + [(4, 3)]
     at = T0 + timedelta(seconds=9)
@@ -390,9 +390,9 @@ def test_of_an_event_that_becomes_several_documents_each_is_looked_for(spark, id
         ],
         DOCUMENT_KEYS,
     )
-    named = {3: None, 5: '["2/3"]', 6: '["2/3"]', 7: '["1/2"]', 8: '["2/3"]'}
+    named = {3: (None, 3), 5: ('["2"]', 3), 6: ('["2"]', 3), 7: ('["1"]', 2), 8: ('["2"]', 3)}
     dead_letters = spark.createDataFrame(
-        [("0", n, T0, "json", T0, n == 8, names) for n, names in named.items()], DEAD_LETTERS
+        [("0", n, T0, "json", T0, n == 8, *letter) for n, letter in named.items()], DEAD_LETTERS
     )
     known = positions(packed_positions(documents), dead_letters)
     frame = judged(

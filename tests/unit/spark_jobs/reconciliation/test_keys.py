@@ -48,7 +48,14 @@ def test_a_transform_that_reads_the_events_partition_key_finds_the_same_document
     preparation = Preparation(mapper.prepare, mapping=mapping_of(by_tenant))
 
     found = _key_of(preparation, _event({**ROW, "system_properties": system}), None)
-    assert found == {"document_id": "a", "partition_key": key, "ttl": None, "version": None, "record": "0/1"}
+    assert found == {
+        "document_id": "a",
+        "partition_key": key,
+        "ttl": None,
+        "version": None,
+        "record": "0",
+        "of": 1,
+    }
 
 
 def keys_of(body, monkeypatch=None, made=None, default_ttl=-1, **settings):
