@@ -66,7 +66,7 @@ def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> Non
         names = sorted({*stored, *states}, key=partition_order)
         return parts, [row_of(name, stored.get(name), states.get(name)) for name in names]
 
-    parts, rows = support.run(work)
+    parts, rows = support.run(work, support.asked((root, hub), "checkpoints"))
     if json_:
         print_json(rows)
     else:
@@ -86,7 +86,7 @@ def export(root: Root = COMMAND_ROOT, hub: Hub = None) -> None:
         checkpoints = tuple(checkpoint for checkpoint in ordered if isinstance(checkpoint, Checkpoint))
         return Export(parts.config.hub, parts.config.consumer_group, checkpoints)
 
-    print_json(support.run(work))
+    print_json(support.run(work, support.asked((root, hub), "checkpoints")))
 
 
 def set_(
@@ -137,11 +137,11 @@ def set_(
     partition = list(numbers) if numbers is not None else partition
     file = None if from_ is None else _file(from_)
 
-    partitions = partition or []
+    partitions, asked = partition or [], support.asked((root, hub), "checkpoints")
     _, dry_run = support.open_for(root, hub, dry_run=dry_run)
 
     def plan() -> list[Planned]:
-        return support.run(lambda: _plan((root, hub), partitions, wanted, file))
+        return support.run(lambda: _plan((root, hub), partitions, wanted, file), asked)
 
     planned = plan()
     _print_plan(planned, root, hub)
@@ -150,7 +150,7 @@ def set_(
         return
     if not yes:
         planned = _confirmed(planned, plan)
-    support.run(lambda: _put((root, hub), [target for _, target, _ in planned]))
+    support.run(lambda: _put((root, hub), [target for _, target, _ in planned]), asked)
     console.print(f"[green]set[/] {len(planned)}; a running consumer continues there by itself")
 
 

@@ -105,7 +105,7 @@ def with_store(
         finally:
             await store.aclose()
 
-    return support.run(opened)
+    return support.run(opened, support.asked(where, "dead_letters"))
 
 
 def selected(

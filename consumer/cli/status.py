@@ -16,7 +16,7 @@ from consumer.telemetry.interval import shared_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.http.callers import NOBODY, named
 from tidemark.foundation.http.deployed_options import Account, App, By, account_here
-from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, connection_text
+from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, connection_text, reached
 from tidemark.foundation.log.terminal import print_json, table
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import count_text, duration_text, number_text, percent_text
@@ -67,7 +67,7 @@ def _run(
             await tables.aclose()
 
     try:
-        return run(main)
+        return run(main, lambda: reached(root, named_app, account))
     except (StoreUnavailableError, ValueError) as error:
         fail(str(error))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 from msgspec import structs
@@ -15,15 +15,19 @@ from rich.markup import escape
 from consumer.definition.loading import find_hub, load_definition
 from tidemark.foundation.app_settings import STORAGE, load_settings
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.http.which_app import check_app, connection_text
+from tidemark.foundation.http.which_app import check_app, connection_text, say_if_slow
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 
 if TYPE_CHECKING:  # the SDKs take a second; --help needs none
+    from consumer.config import ConsumerConfig
     from consumer.running.assembly import Parts
 
 DEADLINE = 60.0
 """Seconds for one request to a store, for which a person waits."""
+
+RETRIES_OF_READERS = 1
+"""Of requests to Blob Storage by a command that only reads: four attempts at an account that is not there took 20 s."""
 
 _T = TypeVar("_T")
 
@@ -51,7 +55,8 @@ def open_parts(root: Path, hub: str | None = None, *, dry_run: bool = False) -> 
     check_app(root, settings, STORAGE)
     found = find_hub(load_definition(settings), hub)
     config = structs.replace(found.config, dry_run=dry_run or found.config.dry_run)
-    return Parts(config, found.settings, found)
+    blob_options = {"retry_total": RETRIES_OF_READERS} if dry_run else {}
+    return Parts(config, found.settings, found, blob_options=blob_options)
 
 
 def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool]:
@@ -69,21 +74,37 @@ def show_connections(parts: Parts, store: str) -> None:
     """Prints where the hub is and where what was shown is stored, and by which settings. `store` is a kind of store: blob, sql or
     cosmos.
     """
-    config, settings = parts.config, parts.settings
+    console.print(
+        plain("\n".join(_connections(parts.config, parts.settings, store))), style="dim", soft_wrap=True
+    )
+
+
+def _connections(config: ConsumerConfig, settings: Mapping[str, str], store: str) -> tuple[str, str]:
     stored = {
         "sql": "database: see CONSUMER_SQL_URL",
         "cosmos": connection_text(settings, config.cosmos_connection, "Cosmos DB"),
     }.get(store) or connection_text(settings, config.storage_connection, "storage")
-    hub = connection_text(settings, config.hub_connection, f"hub {config.hub}")
-    console.print(plain(f"{hub}\n{stored}"), style="dim", soft_wrap=True)
+    return connection_text(settings, config.hub_connection, f"hub {config.hub}"), stored
 
 
-def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """The result of `work`; an expected error becomes one message and exit status 1."""
+def run(work: Callable[[], Coroutine[Any, Any, _T]], whom: Callable[[], str]) -> _T:
+    """The result of `work`; an expected error becomes one message and exit status 1. `whom` it asks is printed if it is slow."""
     try:
-        return asyncio.run(work())
+        with say_if_slow(whom, errors):
+            return asyncio.run(work())
     except TidemarkError as error:
         fail(str(error))
+
+
+def asked(where: tuple[Path, str | None], store: Literal["checkpoints", "dead_letters"]) -> Callable[[], str]:
+    """Whom a command about a store asks, for the folder and hub `where`."""
+
+    def whom() -> str:
+        root, hub = where
+        found = find_hub(load_definition(load_settings(root)), hub)
+        return ", ".join(_connections(found.config, found.settings, getattr(found.config, store)))
+
+    return whom
 
 
 def plain(text: str) -> str:

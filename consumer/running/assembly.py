@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -59,14 +60,22 @@ class Parts:
     """
 
     def __init__(
-        self, config: ConsumerConfig, settings: Mapping[str, str], hub: HubDefinition | None = None
+        self,
+        config: ConsumerConfig,
+        settings: Mapping[str, str],
+        hub: HubDefinition | None = None,
+        *,
+        blob_options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`hub` is what a file says of sinks, steps and routes. Raises SettingsError for a connection that cannot work."""
+        """`hub` is what a file says of sinks, steps and routes; `blob_options` go to clients of Blob Storage. Raises SettingsError
+        for a connection that cannot work.
+        """
         hide_settings(settings)
         write_options(config.writing, named=lambda option: f"COSMOS_{option.upper()}")
         self.config = config
         self.settings = settings
         self._hub = HubDefinition(config, settings) if hub is None else hub
+        self._blob_options = blob_options
         self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
 
     def sink(self) -> Sink:
@@ -125,7 +134,8 @@ class Parts:
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:
-            return BlobCheckpointStore(self._container(self.config.blob_container), self.stream)
+            container = self._container(self.config.blob_container)
+            return BlobCheckpointStore(container, self.stream, connection=self.config.storage_connection)
         return self._sql.checkpoints()
 
     def other_positions(self) -> Iterator[tuple[str, CheckpointStore]]:
@@ -138,7 +148,7 @@ class Parts:
                 container = self._container(config.blob_container)
                 yield (
                     f"the container '{container.container_name}'",
-                    BlobCheckpointStore(container, self.stream),
+                    BlobCheckpointStore(container, self.stream, connection=config.storage_connection),
                 )
         of_sinks = [sink.options for sink in self._hub.sinks if sink.type == SinkKind.SQL]
         if not (of_sinks or config.sql.url):
@@ -162,13 +172,15 @@ class Parts:
 
     def leases(self) -> LeaseStore:
         if self.config.checkpoints is StoreKind.BLOB:
-            return BlobLeaseStore(self._container(self.config.blob_container), self.stream)
+            container = self._container(self.config.blob_container)
+            return BlobLeaseStore(container, self.stream, connection=self.config.storage_connection)
         return self._sql.leases()
 
     def parked(self) -> DeadLetterStore:
         """Beside the dead letters: a store of the same kind, under another consumer group."""
         group = self.config.consumer_group + SUFFIX
-        return Parts(structs.replace(self.config, consumer_group=group), self.settings).dead_letters()
+        config = structs.replace(self.config, consumer_group=group)
+        return Parts(config, self.settings, blob_options=self._blob_options).dead_letters()
 
     def parked_elsewhere(self) -> Iterator[tuple[str, DeadLetterStore]]:
         """Where else events may be parked, by a start that kept dead letters in Blob Storage, as most do. Nothing is created there."""
@@ -178,14 +190,18 @@ class Parts:
                 stream = structs.replace(self.stream, consumer_group=self.config.consumer_group + SUFFIX)
                 yield (
                     f"the container '{container.container_name}'",
-                    BlobDeadLetterStore(container, stream, create=False),
+                    BlobDeadLetterStore(
+                        container, stream, create=False, connection=self.config.storage_connection
+                    ),
                 )
 
     def dead_letters(self) -> DeadLetterStore:
         config = self.config
         if config.dead_letters is DeadLettersKind.BLOB:
             container = self._container(config.dead_letters_container)
-            return BlobDeadLetterStore(container, self.stream, create=not config.dry_run)
+            return BlobDeadLetterStore(
+                container, self.stream, create=not config.dry_run, connection=config.storage_connection
+            )
         if config.dead_letters is DeadLettersKind.COSMOS:
             where = config.cosmos_connection, config.cosmos_database, config.dead_letters_container
             return CosmosDeadLetterStore(self.settings, *where, self.stream, create=not config.dry_run)
@@ -222,7 +238,7 @@ class Parts:
         return SinkContext(settings, config.hub, self.stream, config.sink, dry_run=config.dry_run)
 
     def _container(self, name: str) -> ContainerClient:
-        return blob_container(self.settings, self.config.storage_connection, name)
+        return blob_container(self.settings, self.config.storage_connection, name, **self._blob_options)
 
 
 _MARKED = ("sql", "delta", "parquet")

@@ -21,7 +21,13 @@ from tidemark.foundation.checkup import Checkup, Verdict, worst_first
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.deployed_app import AppError, app_named
 from tidemark.foundation.http.deployed_options import App
-from tidemark.foundation.http.which_app import check_named, connection_text, local_stack_problem
+from tidemark.foundation.http.which_app import (
+    check_named,
+    connection_text,
+    local_stack_problem,
+    reached,
+    say_if_slow,
+)
 from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import sanitize_line
 
@@ -47,7 +53,8 @@ def doctor_command(
     """
     logging.getLogger("azure").addHandler(logging.NullHandler())  # errors are shown below, in our own words
     try:
-        checkup, settings = asyncio.run(_checkup(root, app_, tuple(target or ())))
+        with say_if_slow(lambda: reached(root, app_, None), errors):
+            checkup, settings = asyncio.run(_checkup(root, app_, tuple(target or ())))
     except (AppError, SettingsError) as error:
         errors.print(f"[red]error:[/] {escape(sanitize_line(str(error)))}", soft_wrap=True)
         raise typer.Exit(1) from None

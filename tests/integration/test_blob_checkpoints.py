@@ -256,6 +256,7 @@ async def test_a_service_that_never_answers_is_left_at_the_deadline(place):
 
 async def test_a_service_that_is_not_there_is_unavailable(place):
     async with ContainerClient("http://127.0.0.1:9/account", "c", retry_total=0) as container:
-        store = BlobCheckpointStore(container, place.stream(HUB, GROUP))
-        with pytest.raises(UnavailableError, match="listing the checkpoints: ServiceRequestError"):
+        store = BlobCheckpointStore(container, place.stream(HUB, GROUP), connection="Archive")
+        said = r"listing the checkpoints in storage account 'account' \(connection Archive\): ServiceRequestError"
+        with pytest.raises(UnavailableError, match=said):
             await store.load_all(deadline=soon())

@@ -474,7 +474,7 @@ def test_a_database_is_named_by_scheme_host_and_name_and_by_nothing_else(secret)
     forget()
     database = SqlDatabase(f"postgresql://app:{quote(secret, safe='')}@db.example:5432/x?sslmode=require")
 
-    assert repr(database) == "SqlDatabase('postgresql://db.example:5432/x')"
+    assert repr(database) == "database 'postgresql://db.example:5432/x' (the SQL URL)"
 
 
 def test_warnings_and_what_finalizers_raise_have_no_secrets(capsys):

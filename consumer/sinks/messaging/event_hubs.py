@@ -380,7 +380,8 @@ def _build(options: EventHubsOptions, context: SinkContext) -> EventHubsSink:
     tls = cache(lambda: tls_context(settings))  # reading the authorities takes 35 ms
 
     def make(name: str) -> IdempotentProducer:
-        state = BlobStateStore(blob_container(settings, options.state_connection, options.state_container))
+        container = blob_container(settings, options.state_connection, options.state_container)
+        state = BlobStateStore(container, connection=options.state_connection)
         more: dict[str, Any] = {"ssl_context": tls(), "retry_total": 0}
         return endpoint.client(
             IdempotentProducer,

@@ -19,7 +19,6 @@ from consumer.stores.blob.layout import Fence, Stored, from_blob, to_content, to
 from tidemark.foundation.azure.blobs import (
     CONFLICT,
     BlobStore,
-    answered,
     container_is_missing,
     ensure_container,
 )
@@ -53,23 +52,25 @@ class BlobCheckpointStore(BlobStore):
         self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
     ) -> Claim:
         doing = f"claiming the checkpoint of partition {partition}"
-        return await answered(doing, deadline, self._claim(partition, owner, replacement))
+        return await self._answered(doing, deadline, self._claim(partition, owner, replacement))
 
     async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
-        return await answered("asking which hub has plain keys", deadline, self._hub_with_plain_keys(hub))
+        return await self._answered(
+            "asking which hub has plain keys", deadline, self._hub_with_plain_keys(hub)
+        )
 
     async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
         written = msgspec.structs.replace(checkpoint, saved_at=self.clock())
         doing = f"saving the checkpoint of partition {claim.partition}"
-        await answered(doing, deadline, self._save(claim, written))
+        await self._answered(doing, deadline, self._save(claim, written))
 
     async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
-        return await answered("listing the checkpoints", deadline, self._load_all())
+        return await self._answered("listing the checkpoints", deadline, self._load_all())
 
     async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
         written = msgspec.structs.replace(checkpoint, saved_at=self.clock())
         doing = f"setting the checkpoint of partition {checkpoint.partition}"
-        await answered(doing, deadline, self._claim(written.partition, written.owner, written))
+        await self._answered(doing, deadline, self._claim(written.partition, written.owner, written))
 
     async def _claim(self, partition: str, owner: str, wanted: Replacement | Checkpoint | None) -> Claim:
         """Claims the next epoch, with the stored position or the `wanted` one."""

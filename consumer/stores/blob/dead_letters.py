@@ -24,7 +24,6 @@ from consumer.stores.dead_letter_document import clean, event_of, from_document,
 from tidemark.foundation.azure.blobs import (
     CONFLICT,
     BlobStore,
-    answered,
     container_is_missing,
     ensure_container,
 )
@@ -51,11 +50,13 @@ class BlobDeadLetterStore(BlobStore):
     async def open(self) -> None:
         if self.create:
             doing = f"opening container '{self._container.container_name}'"
-            await answered(doing, None, ensure_container(self._container))
+            await self._answered(doing, None, ensure_container(self._container))
 
     async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
         latest = {dead_letter.id: dead_letter for dead_letter in dead_letters}
-        await answered("storing dead letters", deadline, gather(self._put, latest.values(), at_once=_AT_ONCE))
+        await self._answered(
+            "storing dead letters", deadline, gather(self._put, latest.values(), at_once=_AT_ONCE)
+        )
 
     async def list(
         self, *, partition: str | None = None, reason: str | None = None
@@ -65,14 +66,14 @@ class BlobDeadLetterStore(BlobStore):
         pages = self._container.list_blobs(
             name_starts_with=folder, include=["metadata"], results_per_page=_AT_ONCE
         ).by_page()
-        while page := await answered("listing the dead letters", None, _next_page(pages)):
+        while page := await self._answered("listing the dead letters", None, _next_page(pages)):
             names = [
                 blob.name
                 for blob in page
                 if reason in {None, _reason(blob.metadata)}
                 and is_of(blob.name.removeprefix(root).partition("/")[0], partition)
             ]
-            for dead_letter in await answered(
+            for dead_letter in await self._answered(
                 "reading dead letters", None, gather(self._read, names, at_once=_AT_ONCE)
             ):
                 if dead_letter is not None:  # else deleted meanwhile
@@ -82,12 +83,12 @@ class BlobDeadLetterStore(BlobStore):
         name = self._name_of(dead_letter_id)
         if name is None:
             return None
-        return await answered(f"reading dead letter {dead_letter_id}", None, self._read(name))
+        return await self._answered(f"reading dead letter {dead_letter_id}", None, self._read(name))
 
     async def delete(self, dead_letter_ids: Sequence[str], *, epoch: int | None = None) -> int:
         names = {name for dead_letter_id in dead_letter_ids if (name := self._name_of(dead_letter_id))}
         deleting = gather(partial(self._delete, epoch=epoch), names, at_once=_AT_ONCE)
-        return sum(await answered("deleting dead letters", None, deleting))
+        return sum(await self._answered("deleting dead letters", None, deleting))
 
     async def _put(self, dead_letter: DeadLetter) -> None:
         name, epoch = (

@@ -21,7 +21,6 @@ from consumer.stores.blob.layout import header_text, plain_text
 from tidemark.foundation.azure.blobs import (
     CONFLICT,
     BlobStore,
-    answered,
     container_is_missing,
     ensure_container,
 )
@@ -40,15 +39,17 @@ class BlobLeaseStore(BlobStore):
     _stream: Stream
 
     async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
-        return await answered("listing the leases", deadline, self._list_all())
+        return await self._answered("listing the leases", deadline, self._list_all())
 
     async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:
-        return await answered(f"claiming partition {lease.partition}", deadline, self._claim(lease, owner))
+        return await self._answered(
+            f"claiming partition {lease.partition}", deadline, self._claim(lease, owner)
+        )
 
     async def release(self, lease: Lease, *, deadline: float) -> None:
         if lease.token:
             work = self._delete(lease) if is_presence(lease.partition) else self._claim(lease, "")
-            await answered(f"releasing partition {lease.partition}", deadline, work)
+            await self._answered(f"releasing partition {lease.partition}", deadline, work)
 
     async def _list_all(self) -> tuple[Sequence[Lease], float]:
         # In this order: the time is that of the first list, so that presences seem younger than they are, never older.

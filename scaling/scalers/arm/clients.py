@@ -51,6 +51,11 @@ def endpoint(settings: Mapping[str, str]) -> str:
     return text
 
 
+def manager_text(settings: Mapping[str, str]) -> str:
+    """`Azure Resource Manager: https://management.azure.com (AZURE_RESOURCE_MANAGER_ENDPOINT)`. Raises ValueError."""
+    return f"Azure Resource Manager: {endpoint(settings)} ({ENDPOINT})"
+
+
 def scope(settings: Mapping[str, str]) -> str:
     """What tokens for Resource Manager are asked for."""
     address = endpoint(settings)

@@ -187,7 +187,7 @@ async def test_what_a_driver_says_before_a_connection_stands_is_told_in_other_wo
     story = "".join(traceback.format_exception(caught.value))
 
     assert shown in str(caught.value)
-    assert "SqlDatabase('mssql+pyodbc://server/db')" in str(caught.value)
+    assert "database 'mssql+pyodbc://server/db' (the SQL URL)" in str(caught.value)
     assert "h4lf" not in story
     assert sqlstate(caught.value.__cause__) == (said[0] if len(said) == 2 else "")
 

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import socket
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from consumer.cli.consume import consume
 from tidemark.__main__ import command_line
 from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.http.which_app import check_app, connection_text
+from tidemark.foundation.http.which_app import check_app, connection_text, reached, say_if_slow
 from tidemark.foundation.log import terminal
 
 STORAGE, HUB = "AzureWebJobsStorage", "EventHubConnection"
@@ -49,6 +50,112 @@ def test_storage_of_the_emulator_is_the_local_stack(tmp_path, monkeypatch):
 
     with pytest.raises(SettingsError, match=r"127\.0\.0\.1:1\b"):
         check_app(tmp_path, {STORAGE: " UseDevelopmentStorage = true"}, STORAGE)
+
+
+TARGET = """version = 1
+
+[targets.t]
+scaler = "app_service_plan"
+resource_id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/r/providers/Microsoft.Web/serverfarms/p"
+minimum = 1
+maximum = 3
+
+[targets.t.metrics.backlog]
+collector = "service_bus_queue"
+connection = "Bus"
+queue = "q"
+window = "5m"
+
+[[targets.t.rules]]
+type = "threshold"
+metric = "backlog"
+scale_out_above = "250"
+scale_in_below = "100"
+"""
+
+NOT_THERE = {
+    STORAGE: "DefaultEndpointsProtocol=http;AccountName=acme;AccountKey=a2V5;BlobEndpoint=http://127.0.0.1:1/acme;"
+    "TableEndpoint=http://127.0.0.1:1/acme;QueueEndpoint=http://127.0.0.1:1/acme",
+    HUB: "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=s3cret",
+    "Bus": "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=s3cret",
+    "EVENTHUB_NAME": "flights",
+    "COSMOS_DATABASE": "flights",
+    "COSMOS_CONTAINER": "flights",
+    "CosmosConnection": "AccountEndpoint=http://127.0.0.1:1/;AccountKey=c2VjcmV0",
+    "DB": "postgresql+psycopg://u:s3cret@127.0.0.1:1/x",
+}
+"""Connections to services of which none is there. None is to the local stack, whose absence has a sentence of its own."""
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "whom", "setting"),
+    [
+        ("log", {}, "storage: acme", STORAGE),
+        ("consumer status", {}, "storage: acme", STORAGE),
+        ("consumer rate c 5 --by ann", {}, "storage: acme", STORAGE),
+        ("checkpoints show", {}, "storage: acme", STORAGE),
+        ("checkpoints export", {}, "storage: acme", STORAGE),
+        ("checkpoints set --all --latest --yes", {}, "storage: acme", STORAGE),
+        ("dead-letters list", {}, "storage: acme", STORAGE),
+        ("dead-letters list --parked", {}, "storage: acme", STORAGE),
+        ("dead-letters replay --all --yes", {}, "storage: acme", STORAGE),
+        ("dead-letters purge --all --yes", {}, "storage: acme", STORAGE),
+        (
+            "dead-letters list",
+            {"CONSUMER_DEAD_LETTERS": "cosmos"},
+            "Cosmos DB: 127.0.0.1",
+            "CosmosConnection",
+        ),
+        ("publish --hub flights --file {file}", {}, "hub flights: 127.0.0.1", HUB),
+        ("send --queue q --connection Bus --file {file}", {}, "queue q: 127.0.0.1", "Bus"),
+        (
+            "send --queue q --connection Bus --file {file} --claim-check big",
+            {},
+            "claim checks: acme",
+            STORAGE,
+        ),
+        ("doctor", {}, "storage: acme", STORAGE),
+    ],
+)
+def test_a_service_that_is_not_there_is_named_with_its_setting_while_it_is_waited_for_and_at_the_end(
+    command, settings, whom, setting, tmp_path, monkeypatch
+):
+    class Due:
+        """A timer that is due at once."""
+
+        def __init__(self, _seconds, call):
+            self.start, self.cancel = call, lambda: None
+
+    sleep = asyncio.sleep
+    monkeypatch.setattr("tidemark.foundation.http.which_app.Timer", Due)
+    monkeypatch.setattr(asyncio, "sleep", lambda _, result=None: sleep(0, result))
+    named = {**NOT_THERE, **settings}
+    (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in named.items()))
+    (tmp_path / "tidemark.toml").write_text(TARGET)
+    (tmp_path / "lines.txt").write_text("one\n")
+    words = command.format(file=tmp_path / "lines.txt").split()
+
+    result = CliRunner().invoke(command_line(), [*words, "--root", str(tmp_path)])
+
+    noted, _, ended = result.output.partition("\n")
+    assert result.exit_code == 1
+    assert noted.startswith("5 s so far; asking ")
+    assert f"{whom} ({setting})" in noted
+    assert setting in ended
+    assert "s3cret" not in result.output
+
+
+def test_of_a_deployed_app_only_the_host_is_shown_while_it_is_waited_for(tmp_path):
+    shown = reached(tmp_path, "https://acme.azurewebsites.net/api/scaling?code=s3cret", None)
+
+    assert shown == "app: acme.azurewebsites.net (--app)"
+
+
+def test_a_command_that_is_quick_says_nothing_of_whom_it_asks(capsys):
+    with say_if_slow(lambda: "nobody", terminal.Console(stderr=True)):
+        pass
+
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tidemark.commands.access.storage import StorageAccess
 from tidemark.foundation import app_settings
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError, TidemarkError
 from tidemark.foundation.http.deployed_app import app_named
-from tidemark.foundation.http.which_app import NAME_AN_APP, check_app
+from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, reached, say_if_slow
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
@@ -56,7 +56,7 @@ def run_here(
 
     `ask_first` ends it at once if the local stack is meant and does not run.
     """
-    return _run(lambda: _assembled(where, log_only=log_only, ask_first=ask_first), work)
+    return _run(lambda: _assembled(where, log_only=log_only, ask_first=ask_first), work, where)
 
 
 def run_at(
@@ -75,7 +75,7 @@ def run_at(
             return ApiAccess(app)
         return StorageAccess(_assembled(where, log_only=log_only, ask_first=ask_first), report_unread)
 
-    return _run(opened, work)
+    return _run(opened, work, where)
 
 
 def _assembled(where: Where, *, log_only: bool, ask_first: bool) -> Autoscaler:
@@ -91,7 +91,9 @@ def _assembled(where: Where, *, log_only: bool, ask_first: bool) -> Autoscaler:
         return assemble_log(settings)
 
 
-def _run(opened: Callable[[], _App], work: Callable[[_App], Coroutine[Any, Any, _Result]]) -> _Result:
+def _run(
+    opened: Callable[[], _App], work: Callable[[_App], Coroutine[Any, Any, _Result]], where: Where
+) -> _Result:
     async def main() -> _Result:
         access = opened()
         try:
@@ -100,7 +102,8 @@ def _run(opened: Callable[[], _App], work: Callable[[_App], Coroutine[Any, Any, 
             await access.aclose()
 
     try:
-        return asyncio.run(main())
+        with say_if_slow(lambda: reached(where.root, where.app, where.account), Console(stderr=True)):
+            return asyncio.run(main())
     except (ConfigError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
         fail(str(error))
     except ConflictError:

@@ -14,7 +14,7 @@ from azure.core.exceptions import AzureError
 from rich.markup import escape
 from typer import Option
 
-from scaling.scalers.arm.clients import ENDPOINT, open_resources
+from scaling.scalers.arm.clients import ENDPOINT, manager_text, open_resources
 from scaling.scalers.arm.errors import classify
 from tidemark.commands.access.where import Root, fail
 from tidemark.commands.discover.found import Discovery
@@ -28,7 +28,7 @@ from tidemark.foundation.app_settings import (
     subscriptions_of,
 )
 from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.http.which_app import local_stack_problem
+from tidemark.foundation.http.which_app import local_stack_problem, say_if_slow
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.wording import count_text
@@ -74,7 +74,8 @@ def discover_command(
     if problem := local_stack_problem(settings, ENDPOINT):
         fail(f"{problem}, or name a subscription with --subscription")
     try:
-        resources = asyncio.run(_read(settings, chosen))
+        with say_if_slow(lambda: manager_text(settings), errors):
+            resources = asyncio.run(_read(settings, chosen))
         for line in not_read(resources.unread):
             errors.print(f"[yellow]not read:[/] {escape(one_line(without_secrets(line)))}", soft_wrap=True)
         made = written(resources, settings)

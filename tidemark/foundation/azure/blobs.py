@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
@@ -24,12 +24,19 @@ CONFLICT = frozenset({404, 409, 412})
 
 @dataclass(eq=False)
 class BlobStore:
-    """A store in a container, whose client it owns and closes."""
+    """A store in a container, whose client it owns and closes. `connection` is its app setting, which errors name."""
 
     _container: ContainerClient
+    connection: str = field(default="", kw_only=True)
 
     async def aclose(self) -> None:
         await self._container.close()
+
+    async def _answered(
+        self, doing: str, deadline: float | None, work: Coroutine[Any, Any, _Result]
+    ) -> _Result:
+        where = f" in {account_text(self._container, self.connection)}" if self.connection else ""
+        return await answered(f"{doing}{where}", deadline, work)
 
 
 async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -53,6 +60,11 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
         raise
     except Exception as error:  # network errors and unexpected ones: the outcome is unknown
         raise UnavailableError(f"{doing}: {describe_network_error(error)}") from error
+
+
+def account_text(container: ContainerClient, connection: str) -> str:
+    """`storage account 'acme' (connection AzureWebJobsStorage)`, for errors."""
+    return f"storage account '{container.account_name}' (connection {connection})"
 
 
 async def ensure_container(container: ContainerClient) -> None:

@@ -6,11 +6,17 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 from urllib.parse import urlsplit
 
-from tidemark.foundation.errors import SettingsError
+from rich.console import Console
+from rich.markup import escape
+
+from tidemark.foundation.app_settings import STORAGE, load_settings
+from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.sanitize import sanitize_line, shorten
 
 _STORAGE_PORT = 10002
@@ -85,6 +91,36 @@ _LEADING = (
     "__queueServiceUri",
     "__blobServiceUri",
 )
+
+
+def reached(root: Path, app: str | None, account: str | None) -> str:
+    """Whom a command about an app asks: the app that is named, or its storage."""
+    if app is not None:
+        return f"app: {_leads_to(app, is_string=False)} (--app)"
+    return connection_text(load_settings(root, account=account), STORAGE, "storage")
+
+
+SLOW = 5.0
+"""Seconds after which a command says whom it asks. Chosen: most end sooner, and four attempts without an answer take 25 s."""
+
+
+@contextmanager
+def say_if_slow(whom: Callable[[], str], console: Console) -> Iterator[Callable[[], None]]:
+    """Prints whom a command asks, and by which setting, if the block takes longer than SLOW. What it yields ends that early."""
+
+    def say() -> None:
+        with suppress(TidemarkError):  # the command ends with it, too
+            console.print(
+                f"{SLOW:g} s so far; asking {escape(whom())}", style="dim", soft_wrap=True, highlight=False
+            )
+
+    timer = Timer(SLOW, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
 
 
 def _leads_to(value: str, *, is_string: bool) -> str:

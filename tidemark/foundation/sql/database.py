@@ -87,7 +87,7 @@ class SqlDatabase:
     ) -> None:
         hide_text(url)
         self._url = _readable(url, setting)
-        self._place = location_of(url)
+        self._place, self._setting = location_of(url), setting
         self._tables = tables
         self.dialect = self._url.get_backend_name()
         self.read_only = read_only
@@ -106,7 +106,7 @@ class SqlDatabase:
         self._checking = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"SqlDatabase({self._place!r})"
+        return f"database {self._place!r} ({self._setting})"
 
     def use(self) -> None:
         self._users += 1

@@ -17,13 +17,15 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tidemark.foundation.app_settings import load_settings
 from tidemark.foundation.errors import TidemarkError, UnavailableError
-from tidemark.foundation.http.which_app import local_stack_problem
+from tidemark.foundation.http import which_app
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.wording import percent_text
 from tidemark.publisher.cli.text.pipe import Pipe
 from tidemark.publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
+from tidemark.publisher.service_bus.core.errors import ClaimCheckError
 
 console = Console(stderr=True)
 
@@ -77,10 +79,13 @@ def from_options(options: type[_Options]) -> Callable[[Callable[[_Options], None
 
 
 @contextlib.contextmanager
-def report_early_end(entity: str, connection: str, *, stopped: str = "stopped") -> Iterator[None]:
+def report_early_end(
+    entity: str, connection: str, *, stopped: str = "stopped", claims: str = ""
+) -> Iterator[None]:
     """Print why the command ends early, and exit with the status of that error.
 
-    `entity` is the option that names the destination, `connection` the app setting of the connection.
+    `entity` is the option that names the destination, `connection` the app setting of the connection, and `claims` that of the
+    storage account with the claim checks.
     """
     try:
         yield
@@ -93,15 +98,29 @@ def report_early_end(entity: str, connection: str, *, stopped: str = "stopped") 
         console.print(f"[red]error:[/] {escape(without_secrets(text))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
             console.print(f"check {escape(entity)} and the app setting {escape(connection)}")
+        if claims and isinstance(error, ClaimCheckError):
+            console.print(f"check --claim-check and the app setting {escape(claims)} (--storage)")
         raise typer.Exit(getattr(error, "exit_status", SETTINGS)) from None
     except asyncio.CancelledError:
         console.print(stopped)
         raise typer.Exit(INTERRUPTED) from None
 
 
+def say_if_slow(
+    root: Path, asked: Mapping[str, str]
+) -> contextlib.AbstractContextManager[Callable[[], None]]:
+    """`which_app.say_if_slow` for these connections: what of each, by its app setting."""
+
+    def whom() -> str:
+        settings = load_settings(root)
+        return ", ".join(which_app.connection_text(settings, name, what) for name, what in asked.items())
+
+    return which_app.say_if_slow(whom, console)
+
+
 def check_local_stack(settings: Mapping[str, str], connection: str) -> None:
     """Raises UnavailableError if the connection is to the local stack and that does not run: attempts would take ten seconds."""
-    if problem := local_stack_problem(settings, connection):
+    if problem := which_app.local_stack_problem(settings, connection):
         raise UnavailableError(problem)
 
 

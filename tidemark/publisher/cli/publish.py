@@ -114,10 +114,12 @@ def publish(options: Options) -> None:
     producer has taken over or the state does not match, 130 stopped by a signal, 1 any other error.
     """
     how_to_go_on = "; start it again with the same --state to go on" if options.state is not None else ""
-    with command.report_early_end(
-        f"--hub {options.hub}", options.connection, stopped=f"stopped{how_to_go_on}"
+    hub = f"--hub {options.hub}"
+    with (
+        command.report_early_end(hub, options.connection, stopped=f"stopped{how_to_go_on}"),
+        command.say_if_slow(options.root, {options.connection: f"hub {options.hub}"}) as answered,
     ):
-        counts = asyncio.run(_publish(options, load_settings(options.root)))
+        counts = asyncio.run(_publish(options, load_settings(options.root), answered))
     console.print(_summary(counts))
 
 
@@ -136,7 +138,7 @@ def _published(counts: Counts) -> str:
     return f"{count_text(counts.published, 'line', style=',')} published{unknown}{before}"
 
 
-async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
+async def _publish(options: Options, settings: Mapping[str, str], answered: Callable[[], None]) -> Counts:
     command.cancel_on_signals()
     from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun
 
@@ -168,7 +170,10 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         fields=fields,
         given=_compared_options(options, encoding),
     )
-    with command.open_input(options.file) as source, _show_counts(source, quiet=options.quiet) as on_progress:
+    with (
+        command.open_input(options.file) as source,
+        _show_counts(source, answered, quiet=options.quiet) as on_progress,
+    ):
         producer = _producer(options, settings)
         if options.state is not None:
             await _refuse_state_of_other_hub(options.state, producer, options.name)
@@ -271,7 +276,9 @@ def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProduc
 
 
 @contextlib.contextmanager
-def _show_counts(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts], None]]:
+def _show_counts(
+    source: BinaryIO, answered: Callable[[], None], *, quiet: bool
+) -> Iterator[Callable[[Counts], None]]:
     """Yield the function that shows the counts. If the command ends early, print how many lines were published."""
     total, last_counts = None, None
     if source.seekable():
@@ -281,6 +288,7 @@ def _show_counts(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts]
 
         def show_counts(counts: Counts) -> None:
             nonlocal last_counts
+            answered()
             if last_counts is None and counts.unchecked:
                 console.print(
                     "[yellow]not checked:[/] an earlier version wrote the saved state, without a digest of the input; "

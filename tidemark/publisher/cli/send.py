@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -94,13 +94,18 @@ def send(options: Options) -> None:
     """
     queue, topic = options.queue, options.topic
     entity = f"--queue {queue}" if queue is not None else f"--topic {topic}"
-    with command.report_early_end(entity, options.connection):
-        summary = asyncio.run(_send(options))
+    storage = {} if options.claim_check is None else {options.storage: "storage of the claim checks"}
+    asked = {options.connection: entity.removeprefix("--"), **storage}
+    with (
+        command.report_early_end(entity, options.connection, claims=options.storage),
+        command.say_if_slow(options.root, asked) as answered,
+    ):
+        summary = asyncio.run(_send(options, answered))
     _print(summary, as_json=options.json)
     raise typer.Exit(summary.exit_status)
 
 
-async def _send(options: Options) -> Summary:
+async def _send(options: Options, answered: Callable[[], None]) -> Summary:
     command.cancel_on_signals()
     schedule_at = _parse_time(options.schedule_at)
     format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv(options.file))
@@ -124,7 +129,7 @@ async def _send(options: Options) -> Summary:
         run = SendingRun(journal, lines, is_pipe=isinstance(source, Pipe))
         try:
             async with _sender(options, settings, endpoint, container, run) as sender:
-                with _show_counts(options, source, lines) as on_progress:
+                with _show_counts(options, source, lines, answered) as on_progress:
                     call_options = {"session_id": options.session_id, "schedule_at": schedule_at}
                     return await run.carry_out(sender, on_progress=on_progress, **call_options)
         finally:
@@ -225,11 +230,16 @@ async def _sender(
 
 
 @contextlib.contextmanager
-def _show_counts(options: Options, source: BinaryIO, lines: LineMessages) -> Iterator[OnProgress]:
+def _show_counts(
+    options: Options, source: BinaryIO, lines: LineMessages, answered: Callable[[], None]
+) -> Iterator[OnProgress]:
+    if isinstance(source, Pipe):
+        answered()  # from here on, its lines may be waited for
     total = None if str(options.file) == "-" else options.file.stat().st_size
     with command.show_progress(console, "sending", total=total, quiet=options.quiet) as show:
 
         def show_counts(counts: Progress) -> None:
+            answered()
             read = source.tell() if source.seekable() else lines.bytes_read
             show(read, f"{counts.sent:,} sent in {count_text(counts.batches, 'batch', 'batches', style=',')}")
 

@@ -63,7 +63,7 @@ def test_a_start_with_other_sinks_skips_nothing_that_the_positions_of_before_do_
     url = f"sqlite:///{tmp_path}/rows.db"
     clock, notices = Clock(), {}
     blob, parked = MemoryCheckpointStore(clock=clock), MemoryDeadLetterStore()
-    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_, **__: blob)
     monkeypatch.setattr("consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: parked)
 
     async def main():
@@ -127,7 +127,7 @@ async def test_the_doctor_says_what_the_next_start_makes_of_the_positions(
 ):
     url = f"sqlite:///{tmp_path}/rows.db"
     blob = MemoryCheckpointStore(clock=lambda: time.time() + 100.0)
-    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_, **__: blob)
     (tmp_path / "f.toml").write_text(text_of(COSMOS, start, "sql"))
     settings = {**SETTINGS, "CONSUMER_SQL_URL": url, "CONSUMER_FILE": str(tmp_path / "f.toml")}
     deadline = asyncio.get_running_loop().time() + 5.0
@@ -150,7 +150,7 @@ async def test_the_doctor_says_what_the_next_start_makes_of_the_positions(
 @pytest.mark.parametrize(("digest", "verdict"), [("other", "warning"), ("", "ok"), (None, "ok")])
 async def test_the_doctor_says_from_where_changed_routes_count(digest, verdict, tmp_path, monkeypatch):
     blob = MemoryCheckpointStore()
-    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: blob)
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_, **__: blob)
     text = text_of(COSMOS, "latest", "blob")
     (tmp_path / "f.toml").write_text(text)
     settings = {**SETTINGS, "CONSUMER_FILE": str(tmp_path / "f.toml")}
@@ -177,7 +177,9 @@ def test_events_that_were_parked_in_the_container_of_other_settings_are_told(
     sink, dead_letters, is_told, tmp_path, monkeypatch, caplog
 ):
     parked = MemoryDeadLetterStore()
-    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_: MemoryCheckpointStore())
+    monkeypatch.setattr(
+        "consumer.running.assembly.BlobCheckpointStore", lambda *_, **__: MemoryCheckpointStore()
+    )
     monkeypatch.setattr("consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: parked)
     settings = {
         **SETTINGS,

@@ -10,7 +10,6 @@ from azure.storage.blob import ContentSettings
 from tidemark.foundation.azure.blobs import (
     CONFLICT,
     BlobStore,
-    answered,
     container_is_missing,
     ensure_container,
 )
@@ -24,7 +23,7 @@ class BlobStateStore(BlobStore):
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
         name = state_store.name_of(key)
-        loaded = await answered(f"loading the state {name}", deadline, self._load(name))
+        loaded = await self._answered(f"loading the state {name}", deadline, self._load(name))
         if loaded is None:
             return None
         text, etag = loaded
@@ -33,7 +32,7 @@ class BlobStateStore(BlobStore):
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         name = state_store.name_of(key)
         work = self._save(name, msgspec.json.encode(record), token)
-        etag = await answered(f"saving the state {name}", deadline, work)
+        etag = await self._answered(f"saving the state {name}", deadline, work)
         if etag is None:
             raise StateConflictError(f"the blob {name} has changed")
         return etag
