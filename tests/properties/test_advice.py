@@ -122,7 +122,10 @@ def test_each_sentence_of_an_advice_holds(question):
 
     assert taken.policy in kept
     if "only" in choice.why:
+        assert kept == [choice.taken]
+    if "no rule of Tidemark" in choice.why:
         assert not any(rows[name].ours for name in kept)
+        assert ("but today's" in choice.why) == (TODAY in kept)
     if choice.taken != TODAY and "better than today's" in choice.why:
         assert taken.score < today.score
         assert taken.late <= max(today.late, target.late)

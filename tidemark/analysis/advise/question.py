@@ -64,7 +64,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 class Question(Struct, frozen=True):
     """A target ready to replay. `hours` are those of which the load is known, of `whole`; `notes` say what the answer rests
-    on. `saturated` says that the peak needs more than the maximum, and what of it is late at best; empty where it does not.
+    on. `saturated` says that the maximum is too low for the objective, and what is late at best; empty where it is not.
     """
 
     target: Target
@@ -367,14 +367,20 @@ def _percent(share: float) -> str:
 
 
 def _saturation(history: History, target: Target, recorded: Recorded) -> str:
-    """Where the busiest bin needs more than the maximum: how late messages are with the maximum all the time."""
+    """Where more comes in the busiest bin than the maximum serves: how late messages are with the maximum all the time. Empty where that
+    keeps the objective, as it may where messages are allowed to wait.
+    """
     most = max(each for each in history.arrivals if not isnan(each)) / history.step / target.service_rate
     if most <= target.maximum:
         return ""
     late = late_at_maximum(target, recorded.load(target.name))
-    peak = f"{ceil(most):,} instances are needed at the peak, the maximum is {target.maximum:,}"
+    if late <= target.late:
+        return ""
+    peak = (
+        f"what comes at the peak keeps {ceil(most):,} instances busy, and the maximum is {target.maximum:,}"
+    )
     found = f"{peak}: with {target.maximum:,} all the time, {_percent(late)} of the messages would be late"
-    return found if late <= target.late else f"{found}, so no policy keeps the objective"
+    return f"{found}, so no policy keeps the objective"
 
 
 def _ran(readings: Sequence[Reading], history: History) -> list[str]:

@@ -145,17 +145,27 @@ def choose(target: Target, rows: Sequence[Row]) -> Choice:
         better = "as good as" if today.score >= best.score - WORTH else "better than"
         why = f"{TODAY} is {better} {best.policy} on this load: stay with it"
         if today is best:
-            why = f"only {TODAY} keeps the objective: stay with it"
+            why = f"{_alone(target, rows, today)}: stay with it"
         return Choice(best.policy, TODAY, best.policy, why + _hint(target, rows, today))
-    why = f"the best trade-off is {best.policy}"
-    if not best.ours:
-        why = f"only {best.policy} keeps the objective, and no rule of Tidemark does"
+    why = f"the best trade-off is {best.policy}" if best.ours else _alone(target, rows, best)
     why += _how(best)
     if today is not None:
         kept = _keeps(today, target)
         beats = f"better than {TODAY}" if kept else f"which keeps the objective where {TODAY} does not"
         why += f", {beats}: {_difference(best, today)}"
     return Choice(best.policy, best.policy, best.policy, why + _hint(target, rows, best))
+
+
+def _alone(target: Target, rows: Sequence[Row], best: Row) -> str:
+    """Of the best one, where no rule of ours that was tried keeps the objective."""
+    kept = [row.policy for row in rows if _keeps(row, target)]
+    if kept == [TODAY]:
+        return f"only {TODAY} keeps the objective"
+    if len(kept) == 1:
+        return f"only {best.policy} keeps the objective, and no rule of Tidemark does"
+    if TODAY not in kept:
+        return f"no rule of Tidemark keeps the objective; of the others that do {best.policy} is the best trade-off"
+    return f"no rule of Tidemark but {TODAY} keeps the objective; of those that do {best.policy} is the best trade-off"
 
 
 def _none_keeps(target: Target, rows: Sequence[Row]) -> Choice:

@@ -207,8 +207,10 @@ def test_saturation_comes_first_and_where_all_miss_there_is_no_winner(late, winn
     first, *lines = capsys.readouterr().out.splitlines()
     html = page.report_of([found]).html()
 
-    assert first.startswith("52 instances are needed at the peak, the maximum is 10: with 10 all the time")
-    assert html.index("52 instances are needed") < html.index('<dl class="facts">')
+    assert first.startswith(
+        "what comes at the peak keeps 52 instances busy, and the maximum is 10: with 10 all the time"
+    )
+    assert html.index("keeps 52 instances busy") < html.index('<dl class="facts">')
     assert any("*" in line for line in lines) is winner
     assert ("[targets.plan]" in "\n".join(lines), "tidemark lint" in html) == (winner, winner)
     assert ("none is recommended" in html, "late least: instance-hours" in html) == (not winner, not winner)

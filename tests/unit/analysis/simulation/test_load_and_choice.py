@@ -235,6 +235,21 @@ KEDA, UNITS, UNITS_OFTEN = "KEDA 12", "target_per_unit 12", "target_per_unit 12,
         ([(KEDA, 300.0, 0.0)], KEDA, "only KEDA 12 keeps the objective, and no rule of Tidemark does"),
         ([(TODAY, 300.0, 0.0)], TODAY, "only today's policy keeps the objective: stay with it"),
         (
+            [(TODAY, 300.0, 0.0), (KEDA, 200.0, 0.0)],
+            KEDA,
+            "no rule of Tidemark but today's policy keeps the objective; of those that do KEDA 12 is the best trade-off, better than today's",
+        ),
+        (
+            [(TODAY, 200.0, 0.0), (KEDA, 300.0, 0.0)],
+            TODAY,
+            "no rule of Tidemark but today's policy keeps the objective; of those that do today's policy is the best trade-off: stay",
+        ),
+        (
+            [(KEDA, 300.0, 0.0), ("KEDA 5", 400.0, 0.0)],
+            KEDA,
+            "no rule of Tidemark keeps the objective; of the others that do KEDA 12 is",
+        ),
+        (
             [(TODAY, 300.0, 0.02), (UNITS, 400.0, 0.0)],
             UNITS,
             "keeps the objective where today's policy does not",
