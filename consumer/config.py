@@ -216,11 +216,11 @@ def _flag(text: str) -> bool:
 
 def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
     """The consumer that the settings describe. Raises SettingsError naming every setting at fault."""
-    found = read_settings(settings)
-    problems = [*found.problems, *_missing(found.config)]
+    reading = read_settings(settings)
+    problems = [*reading.problems, *_missing(reading.config)]
     if problems:
         raise SettingsError(join_problems(problems))
-    return found.config
+    return reading.config
 
 
 class Found(Struct, frozen=True):

@@ -155,6 +155,6 @@ def registry_of(options: BodyOptions) -> str:
 
 DECODER = "CONSUMER_DECODER"
 SETTINGS = frozenset(
-    each.type.__metadata__[0] for options in OPTIONS.values() for each in structs.fields(options)
+    option.type.__metadata__[0] for options in OPTIONS.values() for option in structs.fields(options)
 )
 """The names of the settings of all formats."""

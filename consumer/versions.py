@@ -143,8 +143,8 @@ def stored_stamp(document: Mapping[str, Any], field: tuple[str, ...] | None) -> 
     A document from before the guard was on has the version field, or `_tm` with the time of its event; without them nobody
     knows what it was written from, and every event is later.
     """
-    found = document.get(VERSION)
-    stamp = _read_stamp(found) if isinstance(found, dict) else None
+    stored = document.get(VERSION)
+    stamp = _read_stamp(stored) if isinstance(stored, dict) else None
     if field is not None:
         version = stamp.v if stamp is not None else None
         if version is None:
@@ -162,20 +162,20 @@ def stored_stamp(document: Mapping[str, Any], field: tuple[str, ...] | None) -> 
 
 def is_patched_by(document: Mapping[str, Any], stamp: Stamp) -> bool:
     """Whether a patch of this very event is in a stored document."""
-    found = document.get(mark_of(stamp.of))
-    return isinstance(found, dict) and found.get("n") == mark_value(stamp.n, stamp.i)
+    mark = document.get(mark_of(stamp.of))
+    return isinstance(mark, dict) and mark.get("n") == mark_value(stamp.n, stamp.i)
 
 
 def is_patched_after(document: Mapping[str, Any], stamp: Stamp, *, by_others: bool) -> bool:
     """Whether a later event than that of the stamp has patched a stored document, by the order of Stamp.is_after. Without
     `by_others` only patches of its own source count.
     """
-    own = mark_value(stamp.n, stamp.i)
+    number = mark_value(stamp.n, stamp.i)
     for name, mark in document.items():
         if not name.startswith(MARK) or not isinstance(mark, dict):
             continue
         if mark.get("of") == stamp.of:
-            is_later = str(mark.get("n")) > own
+            is_later = str(mark.get("n")) > number
         else:
             is_later = by_others and (float(mark.get("at", 0.0)), str(mark.get("of"))) > (stamp.at, stamp.of)
         if is_later:

@@ -195,9 +195,9 @@ class Task(Struct, frozen=True):
         with Progress(*_COLUMNS, console=console) as progress:
             bar = progress.add_task("replaying", total=None, counts="")
             async for letters in self._chunks(store):
-                taken = [each for each in letters if self.selection.takes(each)]
-                waits = {each.id: why for each in taken if (why := await held.why(each))}
-                chosen = [each for each in taken if each.id not in waits]
+                taken = [letter for letter in letters if self.selection.takes(letter)]
+                waits = {letter.id: why for letter in taken if (why := await held.why(letter))}
+                chosen = [letter for letter in taken if letter.id not in waits]
                 done: list[str] = []
                 for letter, result in await self._write(replayer, chosen):
                     if result.outcome is Outcome.WRITTEN and await _has_more(store, letter):
@@ -233,7 +233,7 @@ class Task(Struct, frozen=True):
         if self.parked and letters and replayer.sink.transactional:
             # It writes what is a dead letter, and removes that, in one transaction.
             group, store = self.parts.config.consumer_group, self.parts.dead_letters()
-            dead = [structs.replace(each, consumer_group=group, epoch=0) for each in letters]
+            dead = [structs.replace(letter, consumer_group=group, epoch=0) for letter in letters]
             try:
                 await store.put(dead, deadline=support.soon(DEADLINE))
             finally:

@@ -163,9 +163,9 @@ class Backlog:
         for work, result in zip(works, results, strict=True):
             if result.outcome is not Outcome.WRITTEN or result.reason or not work.is_alone:
                 return False
-            if (found := numbers.get(work.work_list)) is None:
-                found = numbers[work.work_list] = []
-            found.append(work.record.event.sequence_number)
+            if (written := numbers.get(work.work_list)) is None:
+                written = numbers[work.work_list] = []
+            written.append(work.record.event.sequence_number)
         for work_list, settled in numbers.items():
             if (partition := self.partition_of(work_list)) is not None:
                 partition.settle_all(settled)
@@ -190,12 +190,12 @@ class Backlog:
         siblings = work.siblings
         if siblings is None:
             return rejection
-        found = [*(siblings.parked if park else siblings.rejected), (work.record, rejection)]
+        refused = [*(siblings.parked if park else siblings.rejected), (work.record, rejection)]
         if park:
-            siblings.parked, siblings.has_parked = found, True
+            siblings.parked, siblings.has_parked = refused, True
         else:
-            siblings.rejected = found
-        return rejection_of_event(found)
+            siblings.rejected = refused
+        return rejection_of_event(refused)
 
     def release(self, work: Work) -> None:
         """The work is no longer held. This does not settle its event."""

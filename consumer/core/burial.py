@@ -85,12 +85,12 @@ class Burial:
     def _room(self) -> Counter[str]:
         """How many more events may be parked, by partition; those that are full are not there."""
         partitions = self._backlog.partitions
-        found = {name: partitions[name] for name in self._parking.partitions if name in partitions}
+        parking = {name: partitions[name] for name in self._parking.partitions if name in partitions}
         counts = {
             name: math.inf
-            if each.draining or each.parked.are_ahead(each.work_list.mark[0])
-            else self._rules.most - each.parked.count
-            for name, each in found.items()
+            if partition.draining or partition.parked.are_ahead(partition.work_list.mark[0])
+            else self._rules.most - partition.parked.count
+            for name, partition in parking.items()
         }
         return +Counter(counts)
 

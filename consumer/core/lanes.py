@@ -212,13 +212,13 @@ class Lanes:
     def take_waiting(self, work: Work) -> list[Work]:
         """Removes and returns the works of this claim that wait for this one of their key, with those that they supersede."""
         waiting = self._keys.get(work.record.key) or deque()
-        taken = [each for each in waiting if each.work_list is work.work_list]
+        taken = [member for member in waiting if member.work_list is work.work_list]
         if taken:
-            others = deque(each for each in waiting if each.work_list is not work.work_list)
+            others = deque(member for member in waiting if member.work_list is not work.work_list)
             self._keys[work.record.key] = others or None
-        works = [member for each in taken for member in (*each.superseded, each)]
-        for each in works:
-            each.superseded = ()
+        works = [member for first in taken for member in (*first.superseded, first)]
+        for taken_work in works:
+            taken_work.superseded = ()
         return works
 
     def restore_superseded(self, work: Work, now: float) -> list[Work]:
@@ -291,7 +291,9 @@ class Lanes:
         waiting += [work for lane in self._lanes.values() for work in lane.queued]
         members = [member for work in waiting for member in (*work.superseded, work)]
         numbers = [
-            each.record.number[0] for each in members if each.work_list is work_list and each.is_partial
+            member.record.number[0]
+            for member in members
+            if member.work_list is work_list and member.is_partial
         ]
         if self._routes.of_sinks and self._routes.is_ordered:
             # A mark of theirs may be there; with another file the events before it could have a record for that sink.

@@ -61,13 +61,13 @@ class RejectedQueue:
             # Of several records of one event the last one's rejection names all.
             tuple(
                 RejectedRecord(
-                    found[-1][0].record,
-                    found[-1][1],
-                    found[-1][0].attempts,
-                    _records(found, park=room is not None),
-                    joins=(siblings := found[-1][0].siblings) is not None and siblings.has_parked,
+                    refusals[-1][0].record,
+                    refusals[-1][1],
+                    refusals[-1][0].attempts,
+                    _records(refusals, park=room is not None),
+                    joins=(siblings := refusals[-1][0].siblings) is not None and siblings.has_parked,
                 )
-                for found in events.values()
+                for refusals in events.values()
             ),
             park=room is not None,
         )

@@ -95,8 +95,8 @@ class SchemaFormat(Format):
         schema = self.schemas.get(schema_id)
         if isinstance(schema, Rejection):
             return schema
-        found = schema.decode(event.body, start)
-        return found if isinstance(found, Rejection) else [found]
+        document = schema.decode(event.body, start)
+        return document if isinstance(document, Rejection) else [document]
 
     def schema_of(self, event: Event) -> str:
         framed = self._framing(event)
@@ -157,7 +157,7 @@ class _JsonBody:
         self._label = label
 
     def decode(self, body: bytes, start: int) -> Any:
-        found = read_documents(body[start:])
-        if isinstance(found, Rejection):
-            return Rejection(found.reason, f"{found.detail} ({self._label})")
-        return found[0]
+        documents = read_documents(body[start:])
+        if isinstance(documents, Rejection):
+            return Rejection(documents.reason, f"{documents.detail} ({self._label})")
+        return documents[0]

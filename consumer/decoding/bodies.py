@@ -55,10 +55,10 @@ class PackedError(ValueError):
 
 def content_type_of(event: Event) -> str:
     """The AMQP content type; else the application property `content-type`, where Kafka's clients put it. '' for none."""
-    found = event.content_type or event.properties.get("content-type") or ""
-    if isinstance(found, bytes):
-        found = found.decode("latin-1")
-    return found.strip() if isinstance(found, str) else ""
+    content_type = event.content_type or event.properties.get("content-type") or ""
+    if isinstance(content_type, bytes):
+        content_type = content_type.decode("latin-1")
+    return content_type.strip() if isinstance(content_type, str) else ""
 
 
 def media_type(content_type: str) -> str:
@@ -78,8 +78,8 @@ def packing_of(event: Event, unpack: Unpack, shows_packing: Callable[[Event], bo
             raise PackedError(f"the content encoding '{encoding}' is not read; accepted: gzip, zstd")
         if encoding in _ENCODINGS:
             return _ENCODINGS[encoding]
-    found = "gzip" if event.body.startswith(GZIP) else "zstd" if event.body.startswith(ZSTD) else ""
-    return found if found and shows_packing(event) else ""
+    packing = "gzip" if event.body.startswith(GZIP) else "zstd" if event.body.startswith(ZSTD) else ""
+    return packing if packing and shows_packing(event) else ""
 
 
 def unpacked(body: bytes, packing: str, limit: int) -> bytes:

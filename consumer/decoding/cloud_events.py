@@ -27,12 +27,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def attributes_of(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a binary event; {} for an event that is none."""
-    found = {}
+    attributes = {}
     for name, value in properties.items():
         if name.startswith(_PREFIXES) and value is not None:
-            prefix = next(each for each in _PREFIXES if name.startswith(each))
-            found[name[len(prefix) :]] = _attribute(name[len(prefix) :], value)
-    return found
+            prefix = next(known_prefix for known_prefix in _PREFIXES if name.startswith(known_prefix))
+            attributes[name[len(prefix) :]] = _attribute(name[len(prefix) :], value)
+    return attributes
 
 
 def _attribute(name: str, value: Any) -> Any:
@@ -80,15 +80,15 @@ class CloudEventsFormat(Format):
         if kind not in {STRUCTURED, BATCH, "application/cloudevents", "application/cloudevents-batch"}:
             return Rejection("content_type", f"CloudEvents in the format '{kind[:100]}'; accepted: +json")
         batch = "-batch" in kind
-        found = read_documents(event.body, arrays=batch)
-        if isinstance(found, Rejection):
-            return found
-        for index, envelope in enumerate(found):
+        envelopes = read_documents(event.body, arrays=batch)
+        if isinstance(envelopes, Rejection):
+            return envelopes
+        for index, envelope in enumerate(envelopes):
             problem = _problem(envelope)
             if problem:
                 where = f"element {index}: " if batch else ""
                 return Rejection("cloudevent", f"{where}{problem}"[:500])
-        return found
+        return envelopes
 
     def _binary(self, event: Event, attributes: dict[str, Any]) -> Sequence[Any] | Rejection:
         problem = _problem(attributes)
@@ -111,8 +111,8 @@ class CloudEventsFormat(Format):
     def _data(self, event: Event, kind: str) -> Any:
         if not kind.startswith("avro/"):
             return read_value(event.body)
-        found = self._avro.decode(event)
-        return found if isinstance(found, Rejection) else found[0]
+        documents = self._avro.decode(event)
+        return documents if isinstance(documents, Rejection) else documents[0]
 
 
 def _is_read(kind: str) -> bool:

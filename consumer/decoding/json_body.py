@@ -26,22 +26,22 @@ def read_documents(body: bytes, *, arrays: bool = False) -> list[Any] | Rejectio
 
 
 def _documents(event: Event, *, arrays: bool) -> list[Any] | Rejection:
-    found = read_object(event)
-    if not isinstance(found, Rejection):
-        return [found]
-    if arrays and found.reason == "not_object":
+    document = read_object(event)
+    if not isinstance(document, Rejection):
+        return [document]
+    if arrays and document.reason == "not_object":
         elements = msgspec.json.decode(event.body.removeprefix(_BOM))
         if isinstance(elements, list):
             return elements
-    return found
+    return document
 
 
 def read_value(body: bytes) -> Any | Rejection:
     """Any value of JSON."""
-    found = read_documents(body)
-    if isinstance(found, Rejection):
-        return msgspec.json.decode(body.removeprefix(_BOM)) if found.reason == "not_object" else found
-    return found[0]
+    documents = read_documents(body)
+    if isinstance(documents, Rejection):
+        return msgspec.json.decode(body.removeprefix(_BOM)) if documents.reason == "not_object" else documents
+    return documents[0]
 
 
 class JsonFormat(Format):
@@ -51,7 +51,7 @@ class JsonFormat(Format):
         self._arrays = arrays
 
     def decode(self, event: Event) -> Sequence[Any] | Rejection:
-        found = _documents(event, arrays=self._arrays)
-        if isinstance(found, Rejection) and (match := JSON_SCHEMA_TYPE.search(content_type_of(event))):
-            return Rejection(found.reason, f"{found.detail} (schema {match[1].lower()})")
-        return found
+        documents = _documents(event, arrays=self._arrays)
+        if isinstance(documents, Rejection) and (match := JSON_SCHEMA_TYPE.search(content_type_of(event))):
+            return Rejection(documents.reason, f"{documents.detail} (schema {match[1].lower()})")
+        return documents

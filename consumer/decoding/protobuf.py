@@ -48,14 +48,14 @@ class ProtobufMessages:
         for name, content in sets:
             self._add(name, content)
         try:
-            found = self._pool.FindMessageTypeByName(message)
+            descriptor = self._pool.FindMessageTypeByName(message)
         except KeyError:
             names = ", ".join(sorted(self._names()))
             raise SettingsError(
                 f"the Protobuf message '{message}' is not in the descriptors; accepted: {names[:500]}"
             ) from None
-        self._message = message_factory.GetMessageClass(found)
-        self._file = found.file.name
+        self._message = message_factory.GetMessageClass(descriptor)
+        self._file = descriptor.file.name
 
     def _add(self, name: str, content: bytes) -> None:
         try:
@@ -104,11 +104,11 @@ class ProtobufMessages:
     def at(self, path: Sequence[int]) -> Any:
         """The class of the message at a path: [1, 0] is the first message within the second of the file. Raises IndexError."""
         file = self._files[self._file]
-        found, name = file.message_type[path[0]], file.package
-        name = f"{name}.{found.name}" if name else found.name
+        descriptor, name = file.message_type[path[0]], file.package
+        name = f"{name}.{descriptor.name}" if name else descriptor.name
         for index in path[1:]:
-            found = found.nested_type[index]
-            name = f"{name}.{found.name}"
+            descriptor = descriptor.nested_type[index]
+            name = f"{name}.{descriptor.name}"
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
 
     def _document(self, message: Any) -> dict[str, Any]:
@@ -126,9 +126,9 @@ class ProtobufMessages:
         """What makes the value of a field one of JSON. Descriptors are slow to ask, so each is asked once."""
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             of_value = self._reader_of_one(field.message_type.fields_by_name["value"])
-            return lambda found: {_key(key): of_value(found[key]) for key in found}
+            return lambda entries: {_key(key): of_value(entries[key]) for key in entries}
         one = self._reader_of_one(field)
-        return (lambda found: [one(each) for each in found]) if field.is_repeated else one
+        return (lambda values: [one(value) for value in values]) if field.is_repeated else one
 
     def _reader_of_one(self, field: Any) -> Callable[[Any], Any]:
         kind = field.cpp_type
@@ -205,5 +205,5 @@ class ProtobufFormat(Format):
     def decode(self, event: Event) -> Sequence[Any] | Rejection:
         if not event.body:
             return Rejection("empty", "the body is empty")
-        found = self._messages.decode(event.body)
-        return found if isinstance(found, Rejection) else [found]
+        document = self._messages.decode(event.body)
+        return document if isinstance(document, Rejection) else [document]

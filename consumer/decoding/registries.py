@@ -118,16 +118,16 @@ class NamedSchemas(AzureRegistry):
                 raise SettingsError(f"the schema name '{name}' is not known; accepted: group/name")
 
     async def fetch(self, ids: Collection[str], into: Into) -> None:
-        found = set()
+        answered = set()
         async with await asyncio.to_thread(self._client) as client:
             for name in self._next:
                 while (definition := await self._version(client, name)) is not None:
                     mark = self._mark(definition)
                     into(mark, definition)
-                    found.add(mark)
+                    answered.add(mark)
                     self._next[name] += 1
-        for each in set(ids) - found:
-            into(each, None)
+        for schema_id in set(ids) - answered:
+            into(schema_id, None)
 
     async def _version(self, client: SchemaRegistryClient, name: str) -> Definition | None:
         group, _, schema = name.partition("/")
@@ -265,6 +265,6 @@ async def _each(ids: Collection[str], fetch: Callable[[str], Awaitable[None]]) -
         async with turns:
             await fetch(schema_id)
 
-    for result in await asyncio.gather(*(one(each) for each in ids), return_exceptions=True):
+    for result in await asyncio.gather(*(one(schema_id) for schema_id in ids), return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

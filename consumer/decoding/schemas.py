@@ -48,9 +48,9 @@ class Schemas:
 
     def get(self, schema_id: str) -> Any:
         """What `read` made of the schema, or a Rejection."""
-        found = self._known.get(schema_id)
-        if found is not None:
-            return found
+        schema = self._known.get(schema_id)
+        if schema is not None:
+            return schema
         if schema_id in self._unknown or self._source is None:
             return Rejection("schema_unknown", f"the schema {schema_id} is not known")
         raise RuntimeError(f"the schema {schema_id} was not loaded before it was needed")
@@ -60,7 +60,11 @@ class Schemas:
         if self._source is None:
             return []
         now = self._clock()
-        return [each for each in ids if each not in self._known and self._unknown.get(each, now) <= now]
+        return [
+            schema_id
+            for schema_id in ids
+            if schema_id not in self._known and self._unknown.get(schema_id, now) <= now
+        ]
 
     async def load(self, ids: Collection[str], *, deadline: float) -> None:
         """Fetches schemas by `deadline`, in the loop's time; several tasks that need one schema ask for it once.

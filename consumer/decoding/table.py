@@ -103,7 +103,7 @@ class Guarded(Decoder):
     def missing(self, events: Sequence[Event]) -> Collection[str]:
         if self.reading.schemas is None:
             return ()
-        ids = {found for event in events if (found := self._schema_of(event))}
+        ids = {schema_id for event in events if (schema_id := self._schema_of(event))}
         return self.reading.schemas.missing(ids) if ids else ()
 
     async def load(self, ids: Collection[str], *, deadline: float) -> None:
@@ -138,10 +138,10 @@ def build_decoder(name: DecoderName, options: BodyOptions, context: DecoderConte
 
 def _need(module: str, what: str) -> None:
     try:
-        found = find_spec(module)
+        spec = find_spec(module)
     except ModuleNotFoundError:  # a parent of it is missing
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise SettingsError(f"{what} need the package {module.partition('.')[0]}: {install_hint(EXTRA)}")
 
 
@@ -196,8 +196,8 @@ def _single_object(options: SingleObjectOptions, context: DecoderContext) -> For
         known[schema.fingerprint] = schema
 
     def mark(definition: Definition) -> str:
-        found = read("", definition)
-        return definition.text[:40] if isinstance(found, Rejection) else str(found.fingerprint)
+        parsed = read("", definition)
+        return definition.text[:40] if isinstance(parsed, Rejection) else str(parsed.fingerprint)
 
     source: Source | None = None
     if options.names:

@@ -71,16 +71,16 @@ def read_hub_settings(
 ) -> tuple[Found, list[tuple[str, str]], list[str]]:
     """What a hub's own settings say over the app settings; the problems of its own, by their keys; the other problems."""
     base = {name: value for name, value in settings.items() if name not in _OF_ONE_HUB}
-    found = read_settings({**base, **own})
+    reading = read_settings({**base, **own})
     mine: list[tuple[str, str]] = []
     others: list[str] = []
-    for problem in found.problems:
+    for problem in reading.problems:
         name, _, text = problem.partition(" ")
         if name in own:
             mine.append((key_of(name), text))
         else:
             others.append(problem)
-    return found, mine, others
+    return reading, mine, others
 
 
 _OF_ONE_HUB = {"EVENTHUB_NAME", "CONSUMER_SINK"}

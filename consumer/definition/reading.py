@@ -183,8 +183,10 @@ class _File:
         sinks = tuple(
             self._sinks[sink] for sink in dict.fromkeys(route.sink for route in routes) if sink in self._sinks
         )
-        own = self._own_settings(name, table, known, common_rate=rate is not None) | self._of_sql(sinks)
-        config, settings = self._config(table, own, connections, common_rate=rate is not None)
+        hub_settings = self._own_settings(name, table, known, common_rate=rate is not None) | self._of_sql(
+            sinks
+        )
+        config, settings = self._config(table, hub_settings, connections, common_rate=rate is not None)
         self._check_stores(table, config)
         splits = _splits(steps) + max((_splits(route.steps) for route in routes), default=0)
         if config.transform and splits == MOST_SPLITS:
@@ -227,22 +229,22 @@ class _File:
         self, name: str, table: Reader, known: Mapping[str, str], *, common_rate: bool
     ) -> dict[str, str]:
         """The settings that a hub's table has, by their names."""
-        own = {"CONSUMER_NAME": name}
+        hub_settings = {"CONSUMER_NAME": name}
         if not table.has("hub"):
             table.problem("hub", "is missing; the name of the event hub is accepted")
         for key in table.names():
             if key in known:
                 value = table.take(key, None, as_setting)
                 if value is not None:
-                    own[known[key]] = value
+                    hub_settings[known[key]] = value
             else:
                 accepted = [*_HUB, *known]
                 hint = did_you_mean(key, accepted, f"accepted are {', '.join(accepted)}")
                 table.problem(key, f"is not a setting here; {hint}")
         for rate in ("EVENTHUB_RATELIMIT", "CONSUMER_FLEET_RATELIMIT"):
-            if common_rate and rate in own:
+            if common_rate and rate in hub_settings:
                 table.problem(key_of(rate), "found beside one rate for all hubs; one of them is accepted")
-        return own
+        return hub_settings
 
     def _config(
         self,
@@ -252,15 +254,15 @@ class _File:
         *,
         common_rate: bool,
     ) -> tuple[ConsumerConfig, Mapping[str, str]]:
-        found, mine, others = read_hub_settings(own, self._settings)
+        reading, mine, others = read_hub_settings(own, self._settings)
         for key, text in mine:
             table.problem(key, text)
         for text in others:
             if not any(problem.text == text for problem in self._shared.problems):
                 self._shared.problems.append(Problem("app settings", text))
-        self._doubts += [doubt for doubt in found.config.doubts if doubt not in self._doubts]
+        self._doubts += [doubt for doubt in reading.config.doubts if doubt not in self._doubts]
         config = structs.replace(
-            found.config, doubts=(), **{field: name for field, name in connections.items() if name}
+            reading.config, doubts=(), **{field: name for field, name in connections.items() if name}
         )
         if common_rate:
             config = structs.replace(config, rate=None, fleet_rate=None)

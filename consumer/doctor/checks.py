@@ -67,11 +67,11 @@ def checks_of(settings: Settings, root: Path) -> list[Check]:
     try:
         read_slice(settings)
         definition = load_definition(settings)
-        for each in definition.hubs:
-            Parts(each.config, each.settings, each).decoder()
+        for consumer in definition.hubs:
+            Parts(consumer.config, consumer.settings, consumer).decoder()
     except SettingsError as error:
         return [_configuration(str(error))]
-    of_hubs = (check for each in definition.hubs for check in _of_consumer(each))
+    of_hubs = (check for consumer in definition.hubs for check in _of_consumer(consumer))
     checks = [_configuration("", definition), *_once(of_hubs)]
     if read_hosting(settings) is Hosting.SLICES:
         checks.append(_slice(settings, definition.hubs[0].config, root))

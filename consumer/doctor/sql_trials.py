@@ -61,8 +61,8 @@ def _tried(database: SqlDatabase, ours: Sequence[sa.Table], sql: SqlOptions | No
                 _change_nothing(connection, table, table.c.keys(), _DELETES.get(table.name, _UPDATES))
         if sql is not None and sql.table:
             schema, _, name = sql.table.rpartition(".")
-            own = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=connection)
-            _change_nothing(connection, own, [*sql.columns], _UPDATES if sql.key else ())
+            target = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=connection)
+            _change_nothing(connection, target, [*sql.columns], _UPDATES if sql.key else ())
         transaction.rollback()
     return missing
 

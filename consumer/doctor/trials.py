@@ -100,7 +100,9 @@ def _hub_errors() -> Iterator[None]:
         while cause is not None:
             condition = str(getattr(cause, "error", None) or "")
             refused = "Authentication" in type(cause).__name__ and not hasattr(cause, "response")
-            trouble = next((each for word, each in _CONDITIONS.items() if word in condition), None)
+            trouble = next(
+                (description for word, description in _CONDITIONS.items() if word in condition), None
+            )
             if trouble is not None or refused:
                 raise TriedError(trouble or Trouble.REFUSED, str(error)) from error
             cause = cause.__cause__

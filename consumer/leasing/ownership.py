@@ -155,9 +155,9 @@ class Ownership:
             # If the store does not answer, the presence expires, and others get their share later.
             with contextlib.suppress(UnavailableError):
                 leases, _ = await self._list(self._deadline())
-                own = presence_of(self.owner)
+                presence = presence_of(self.owner)
                 for lease in leases:
-                    if lease.partition == own:
+                    if lease.partition == presence:
                         await self._release(lease, self._deadline())
 
     def _lose_all(self, deadline: float) -> None:
@@ -202,15 +202,17 @@ class Ownership:
             if self._away:  # what is still being finished keeps its lease
                 return bool(await self._write([held.lease for held in self._held.values()]))
             # Concurrently, like the calls after it, so that one slow call does not delay a renewal.
-            own = {partition: held.lease for partition, held in self._held.items()}
+            listed = {partition: held.lease for partition, held in self._held.items()}
             listing, renewing = await asyncio.gather(
-                self._list(self._deadline()), self._write(list(own.values())), return_exceptions=True
+                self._list(self._deadline()), self._write(list(listed.values())), return_exceptions=True
             )
             if isinstance(listing, BaseException):
                 raise listing
             leases, store_now = listing
             # As they were renewed during the listing. If the list has another owner, that one took the lease later.
-            renewed = {name: held.lease for name, held in self._held.items() if held.lease is not own[name]}
+            renewed = {
+                name: held.lease for name, held in self._held.items() if held.lease is not listed[name]
+            }
             leases = [renewed.get(old.partition, old) if old.owner == self.owner else old for old in leases]
             of_partitions, presences = split(leases)
             self._compare(of_partitions)

@@ -177,18 +177,18 @@ def later_positions(
     stored: Mapping[str, Checkpoint | str], elsewhere: Mapping[str, Checkpoint | str]
 ) -> list[str]:
     """Partitions whose position in another store is further, and was saved later; without any stored, all that it has."""
-    found = []
+    partitions = []
     for partition, other in elsewhere.items():
-        own = stored.get(partition)
-        if isinstance(own, Checkpoint) and isinstance(other, Checkpoint):
-            is_of_one_hub = 0 in {own.origin.hub, other.origin.hub} or own.origin.hub == other.origin.hub
-            is_further = own.sequence_number < other.sequence_number and own.saved_at < other.saved_at
+        here = stored.get(partition)
+        if isinstance(here, Checkpoint) and isinstance(other, Checkpoint):
+            is_of_one_hub = 0 in {here.origin.hub, other.origin.hub} or here.origin.hub == other.origin.hub
+            is_further = here.sequence_number < other.sequence_number and here.saved_at < other.saved_at
             if not (is_of_one_hub and is_further):
                 continue
         elif stored:
             continue
-        found.append(partition)
-    return found
+        partitions.append(partition)
+    return partitions
 
 
 def changed_routes(stored: Mapping[str, Checkpoint | str], routes: str) -> dict[str, int]:

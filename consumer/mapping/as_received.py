@@ -56,16 +56,16 @@ class AsReceived:
         identity = document.get("id")
         if not isinstance(identity, str) or not has_each_key_once(body, document) or id_problem(identity):
             return None
-        found: Any
+        key_values: Any
         if self._name is not None:  # faster than the general case below
-            found = document.get(self._name)
-            is_text = type(found) is str
+            key_values = document.get(self._name)
+            is_text = type(key_values) is str
         else:
-            found = tuple([find(document, path) for path in self._paths])
-            is_text = tuple(map(type, found)) == self._texts
+            key_values = tuple([find(document, path) for path in self._paths])
+            is_text = tuple(map(type, key_values)) == self._texts
         if not is_text:  # `1`, `1.0` and `true` are equal in Python
             return None
-        key = self._keys.get(found) or self._learn(found)
+        key = self._keys.get(key_values) or self._learn(key_values)
         return None if key is None else Record(event, key[0] + identity, body, *key)
 
     def _learn(self, found: str | tuple[str, ...]) -> tuple[str, str] | None:

@@ -112,17 +112,17 @@ class Changes:
             if isinstance(operation, Rejection):
                 return operation
             operations.append(operation)
-        own = self._own(write, stamp, ttl, source)
-        operations += [{"op": "set", "path": f"/{name}", "value": value} for name, value in own.items()]
-        created |= own
+        added = self._own(write, stamp, ttl, source)
+        operations += [{"op": "set", "path": f"/{name}", "value": value} for name, value in added.items()]
+        created |= added
         if not steps or len(operations) > MOST_STEPS:
             return Rejection(
                 "patch",
-                f"the patch has {len(steps)} steps; accepted: 1 to {MOST_STEPS - len(own)}, because Cosmos DB takes"
-                f" {MOST_STEPS} and {len(own)} of them are Tidemark's own",
+                f"the patch has {len(steps)} steps; accepted: 1 to {MOST_STEPS - len(added)}, because Cosmos DB takes"
+                f" {MOST_STEPS} and {len(added)} of them are Tidemark's own",
             )
         body: dict[str, Any] = {"operations": operations}
-        if condition := _condition(own, stamp, options):
+        if condition := _condition(added, stamp, options):
             body["condition"] = condition
         is_repeatable = options.patch_mark or not _ONCE.intersection(step.op for step in steps)
         change = Change(identity, stamp, _encode(created), is_repeatable)
@@ -130,13 +130,13 @@ class Changes:
 
     def _own(self, write: Write, stamp: Stamp | None, ttl: int | None, source: str) -> dict[str, Any]:
         """The fields that Tidemark sets with the patch."""
-        own: dict[str, Any] = {} if ttl is None else {"ttl": ttl}
+        added: dict[str, Any] = {} if ttl is None else {"ttl": ttl}
         if stamp is not None and stamp.v is not None:  # the version itself shows what was applied
-            own[VERSION] = stamp
+            added[VERSION] = stamp
         elif self._options.patch_mark:
             number = mark_value(write.event.sequence_number, order_in_event(write.index))
-            own[mark_of(source)] = Mark(number, write.event.enqueued_at, source)
-        return own
+            added[mark_of(source)] = Mark(number, write.event.enqueued_at, source)
+        return added
 
     def _bare(self, identity: str, document: Mapping[str, Any]) -> dict[str, Any]:
         """A document with nothing but its id and partition key."""

@@ -235,10 +235,10 @@ class DocumentMapper:
     def _source(self, event: Event) -> str:
         """The event's namespace, hub and partition. One text per partition, because every stamp refers to it."""
         place = event.place
-        found = self._sources.get(place)
-        if found is None:
-            found = self._sources[place] = f"{self._writing.source or self._hub}/{place}"
-        return found
+        source = self._sources.get(place)
+        if source is None:
+            source = self._sources[place] = f"{self._writing.source or self._hub}/{place}"
+        return source
 
     def _stamp(self, write: Write, document: Mapping[str, Any]) -> Stamp | Rejection:
         event, version = write.event, None
@@ -256,10 +256,10 @@ class DocumentMapper:
     def _ttl_of(self, write: Write, document: Mapping[str, Any]) -> int | Rejection | None:
         ttl: Any = self._ttl if write.ttl is None else write.ttl
         if isinstance(ttl, tuple):
-            found = find(document, ttl)
-            if found is UNSET or found is None:
+            stored_ttl = find(document, ttl)
+            if stored_ttl is UNSET or stored_ttl is None:
                 return None
-            ttl = found
+            ttl = stored_ttl
         if ttl is None:
             return None
         if not is_ttl(ttl):

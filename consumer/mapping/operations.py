@@ -106,14 +106,14 @@ class OperationRule(Struct, frozen=True):
 
     def of(self, document: Mapping[str, Any] | None, event: Event) -> Operation | Rejection | None:
         """None where neither document nor properties have a value."""
-        found = event.properties.get(self.property, UNSET) if self.path is None else find(document, self.path)
-        if found is UNSET or found is None:
+        name = event.properties.get(self.property, UNSET) if self.path is None else find(document, self.path)
+        if name is UNSET or name is None:
             return None
-        operation = self.table.get(str(found).lower())
+        operation = self.table.get(str(name).lower())
         if operation is None:
             where = f"the property '{self.property}'" if self.path is None else f"'/{'/'.join(self.path)}'"
             return Rejection(
-                "operation", f"{where} is {shorten(str(found), 60)}; accepted: {', '.join(self.table)}"
+                "operation", f"{where} is {shorten(str(name), 60)}; accepted: {', '.join(self.table)}"
             )
         return operation
 
@@ -174,8 +174,8 @@ class WriteOptions(Struct, frozen=True):
         document = read(write.event) if write.document is None else write.document
         if isinstance(document, Rejection):
             return document
-        found = self.operation_from.of(document, write.event)
-        return self.operation if found is None else found
+        named = self.operation_from.of(document, write.event)
+        return self.operation if named is None else named
 
     def deletes_by_empty_body(self, write: Write) -> bool:
         """Whether a write without a document is a delete of its key, instead of what stands in the body."""

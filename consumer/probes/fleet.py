@@ -39,10 +39,10 @@ class FleetAnswers:
         ages = self._ages()
         running = [index for index, age in enumerate(ages) if age is not None]
         with ThreadPoolExecutor(max(1, len(running))) as threads:
-            found = dict(
+            answers_by_index = dict(
                 zip(running, threads.map(lambda index: self._ask(index, path), running), strict=True)
             )
-        answers = [found.get(index) for index in range(len(ages))]
+        answers = [answers_by_index.get(index) for index in range(len(ages))]
         if path == "/metrics":
             texts = [answer.body for answer in answers if answer is not None and answer.status == 200]
             return Answer(200, merged(texts), CONTENT_TYPE)

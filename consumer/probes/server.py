@@ -69,15 +69,17 @@ class ProcessAnswers:
             case "/ready":
                 return verdict(self._problems(why_unready, pulses, now))
             case "/metrics":
-                return Answer(200, merged(_metrics(*each, now) for each in pulses), CONTENT_TYPE)
+                return Answer(200, merged(_metrics(*pulse, now) for pulse in pulses), CONTENT_TYPE)
             case _:
-                return Answer(200, json_text({"consumers": [state_of(*each, now) for each in pulses]}), JSON)
+                return Answer(
+                    200, json_text({"consumers": [state_of(*pulse, now) for pulse in pulses]}), JSON
+                )
 
     def _problems(
         self, ask: Callable[[Pulse, float], str], pulses: Sequence[tuple[Identity, Pulse]], now: float
     ) -> str:
-        found = [(identity.consumer, ask(pulse, now)) for identity, pulse in pulses]
-        return "; ".join(f"{name}: {problem}" for name, problem in found if problem)
+        problems = [(identity.consumer, ask(pulse, now)) for identity, pulse in pulses]
+        return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
 
 
 def _metrics(identity: Identity, pulse: Pulse, now: float) -> str:

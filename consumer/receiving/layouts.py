@@ -205,7 +205,7 @@ class _AnnotationsLayout(Struct, frozen=True):
         if data[at : at + 4] != _SHORT_ANNOTATIONS:
             raise UnusualError
         begin, form, constants = at, "", list[bytes]()
-        found, texts = dict[bytes, int](), list[int]()
+        places, texts = dict[bytes, int](), list[int]()
         while where < stop:
             value = _value_end(data, where)
             name, constructor, end = data[where + 2 : value], data[value], _value_end(data, value)
@@ -216,13 +216,13 @@ class _AnnotationsLayout(Struct, frozen=True):
             content = value + (2 if constructor >= 0xA0 else 1)
             constants.append(data[begin:content])
             form += f"{content - begin}s" + ("q" if name in _NUMBERS else f"{end - content}s")
-            found[name] = 2 * len(constants) - 1
+            places[name] = 2 * len(constants) - 1
             if name not in _CONSTRUCTORS and constructor in _SHORT_TEXTS:
-                texts.append(found[name])
+                texts.append(places[name])
             begin = where = end
         form += f"{stop - begin}s"
         constants.append(data[begin:stop])
-        indexes = (found[_NUMBER], found[_OFFSET], found[_TIME], found.get(_KEY))
+        indexes = (places[_NUMBER], places[_OFFSET], places[_TIME], places.get(_KEY))
         return cls(struct.Struct(f">{form}"), tuple(constants), *indexes, tuple(texts))
 
 

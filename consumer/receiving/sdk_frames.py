@@ -67,8 +67,8 @@ class FrameBuffer:
         """
         if self.layout is None or most <= 0 or len(self._buffered) < _FRAME_HEADER:
             return None
-        found = self.layout.take(bytes(self._buffered), most, most_bytes)
-        return found if found.messages else None
+        transfers = self.layout.take(bytes(self._buffered), most, most_bytes)
+        return transfers if transfers.messages else None
 
     def find_whole(self) -> bytes | None:
         """The next frame, if it has arrived completely."""

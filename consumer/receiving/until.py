@@ -159,16 +159,16 @@ class EndAt:
 
     async def _is_done(self) -> bool:
         stored, statistics = await self._stored(), self._statistics()
-        mine = {each.partition: each for each in statistics.partitions} if statistics else {}
+        mine = {partition.partition: partition for partition in statistics.partitions} if statistics else {}
         for name, last in (self._receiver.last or {}).items():
-            own = mine.get(name)
-            if last == NOTHING_SETTLED or (own is not None and own.low_water >= last):
+            partition = mine.get(name)
+            if last == NOTHING_SETTLED or (partition is not None and partition.low_water >= last):
                 continue
             if await self._has_skipped(name, stored.get(name), last):
                 continue
             if await self._is_settled(name, stored.get(name), last):
                 continue
-            if own is not None and own.unsettled:
+            if partition is not None and partition.unsettled:
                 return False
             state = await self._receiver.state(name)
             if not state.empty and state.begin_sequence_number <= last:
@@ -183,9 +183,9 @@ class EndAt:
         statistics = self._statistics()
         partitions = statistics.partitions if statistics and name in self._receiver.passed else ()
         marks = [
-            each.low_water
-            for each in partitions
-            if each.partition == name and not (each.unsettled or each.draining)
+            partition.low_water
+            for partition in partitions
+            if partition.partition == name and not (partition.unsettled or partition.draining)
         ]
         # Another position is of another claim, or of this one before its last checkpoint was saved.
         if not isinstance(found, Checkpoint) or marks != [found.sequence_number]:

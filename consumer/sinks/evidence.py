@@ -83,8 +83,8 @@ class Evidence:
 
     def believed_besides(self, records: Collection[Hashable], error: str) -> int:
         """How many other records were believed with this error since anything passed."""
-        found, at = self._believed.get(error, (set(), 0))
-        return len(found.difference(records)) if self._latest_pass < at else 0
+        believed, at = self._believed.get(error, (set(), 0))
+        return len(believed.difference(records)) if self._latest_pass < at else 0
 
     def is_repeated(self, record: Hashable, error: str) -> bool:
         """Whether another record was believed with this error, and nothing passed since."""

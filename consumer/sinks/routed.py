@@ -72,10 +72,10 @@ class RoutedSink:
     async def routes(self) -> Routes:
         """A sink that does not answer keeps the routes that it had: its records are then refused, and it is asked again."""
         names = list(self._sinks)
-        found = await asyncio.gather(
+        answers = await asyncio.gather(
             *(sink.routes() for sink in self._sinks.values()), return_exceptions=True
         )
-        for name, routes in zip(names, found, strict=True):
+        for name, routes in zip(names, answers, strict=True):
             if isinstance(routes, Routes):
                 self._routes[name] = routes
             else:

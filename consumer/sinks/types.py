@@ -84,21 +84,21 @@ class SinkType(Generic[_Options]):
 def find_sink_type(name: str) -> SinkType[Any]:
     """The type of a name. Raises SettingsError if there is none or more than one, or if it cannot be imported."""
     plug_ins = list(entry_points(group=GROUP))
-    found = [plug_in for plug_in in plug_ins if plug_in.name == name]
+    candidates = [plug_in for plug_in in plug_ins if plug_in.name == name]
     if name in BUILT_IN:
-        found.insert(0, EntryPoint(name, BUILT_IN[name], GROUP))
-    if not found:
+        candidates.insert(0, EntryPoint(name, BUILT_IN[name], GROUP))
+    if not candidates:
         known = sorted({*BUILT_IN, *(plug_in.name for plug_in in plug_ins)})
         raise SettingsError(
             f"there is no type of sink '{name}'; accepted: {', '.join(known)}. A plug-in must be installed in the environment"
             f" of the consumer, with an entry point of the group {GROUP}"
         )
-    if len(found) > 1:
-        sources = " and ".join(_source_of(each) for each in found)
+    if len(candidates) > 1:
+        sources = " and ".join(_source_of(candidate) for candidate in candidates)
         raise SettingsError(
             f"the type of sink '{name}' exists twice, in {sources}: uninstall one of them, or rename its entry point"
         )
-    return _load(found[0])
+    return _load(candidates[0])
 
 
 def _source_of(plug_in: EntryPoint) -> str:
@@ -143,28 +143,28 @@ def read_options(kind: SinkType[_Options], table: Mapping[str, Any], where: str)
 
 def _problems(kind: SinkType[Any], table: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong in each field; `convert` would stop at the first."""
-    known = {each.encode_name: each for each in structs.fields(kind.options)}
+    known = {option.encode_name: option for option in structs.fields(kind.options)}
     for name in sorted(table.keys() - known.keys()):
         hint = did_you_mean(name, known, f"accepted: {', '.join(known)}")
         yield f"'{name}' is no option of {kind.name}; {hint}"
-    for name, each in known.items():
+    for name, option in known.items():
         if name not in table:
-            if each.required:
+            if option.required:
                 yield f"'{name}' is missing"
             continue
         try:
-            msgspec.convert(table[name], each.type)
+            msgspec.convert(table[name], option.type)
         except msgspec.ValidationError as error:
             yield f"'{name}': {error}"
 
 
 def refuse(problems: Iterable[str], *checks: Callable[[], object]) -> None:
     """For `__post_init__` of options. Raises SettingsError with all problems, and those that the checks raise, a line each."""
-    found = list(problems)
+    lines = list(problems)
     for check in checks:
         try:
             check()
         except (SettingsError, ValueError) as error:
-            found.append(str(error))
-    if found:
-        raise SettingsError("\n".join(found))
+            lines.append(str(error))
+    if lines:
+        raise SettingsError("\n".join(lines))

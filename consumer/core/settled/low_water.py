@@ -121,8 +121,8 @@ class WorkList:
         """`settle` for several different events."""
         numbers = set(sequence_numbers)
         if not numbers <= self._unsettled:
-            found = ", ".join(map(str, sorted(numbers - self._unsettled)))
-            raise ValueError(f"event {found} of partition {self.partition} is not unsettled")
+            unknown = ", ".join(map(str, sorted(numbers - self._unsettled)))
+            raise ValueError(f"event {unknown} of partition {self.partition} is not unsettled")
         self._unsettled -= numbers
         self._partial -= numbers
         self._settled |= numbers

@@ -43,10 +43,10 @@ def _integer(value: Any, where: str) -> int:
 def _boolean(value: Any, where: str) -> bool:
     if isinstance(value, bool):
         return value
-    found = _TRUTHS.get(value_text(value, where).strip().lower())
-    if found is None:
+    truth = _TRUTHS.get(value_text(value, where).strip().lower())
+    if truth is None:
         raise WrongTypeError(f"'{where}' is {kind(value)}; expected true, false, 1 or 0")
-    return found
+    return truth
 
 
 CASTS: Mapping[str, Callable[[Any, str], Any]] = {

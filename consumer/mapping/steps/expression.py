@@ -121,8 +121,8 @@ def _advice(text: str) -> str:
 
 def _of_path(path: tuple[str, ...]) -> Term:
     def value(document: Any, _event: Event) -> Any:
-        found = look_up(document, path)
-        return None if found is UNSET else found
+        member = look_up(document, path)
+        return None if member is UNSET else member
 
     return value
 

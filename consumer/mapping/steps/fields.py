@@ -97,10 +97,10 @@ def make_unwrap(options: Unwrap, _settings: Settings) -> Apply:
     [path] = read_paths("unwrap", [options.unwrap])
 
     def apply(document: Any, _event: Event) -> Any:
-        found = look_up(document, path)
-        if found is UNSET:
+        member = look_up(document, path)
+        if member is UNSET:
             raise WrongTypeError(f"'{path_text(path)}' is missing; it was to become the document")
-        return found
+        return member
 
     return apply
 
@@ -109,10 +109,10 @@ def make_split(options: SplitAt, _settings: Settings) -> Apply:
     path: Path = () if options.split == "/" else tuple(read_paths("split", [options.split])[0])
 
     def apply(document: Any, _event: Event) -> Split:
-        found = look_up(document, path)
-        if not isinstance(found, list):
-            raise WrongTypeError(f"'{path_text(path) or '/'}' is {kind(found)}; expected a list")
-        return Split(found)
+        members = look_up(document, path)
+        if not isinstance(members, list):
+            raise WrongTypeError(f"'{path_text(path) or '/'}' is {kind(members)}; expected a list")
+        return Split(members)
 
     return apply
 

@@ -140,7 +140,7 @@ class Route(Struct, frozen=True):
         operation = Operation.DELETE if document.value is None else self.operation(document.value, event)
         if isinstance(operation, Rejection):
             return [operation]
-        return [self._result(each, operation, event) for each in run_steps(self.steps, document, event)]
+        return [self._result(result, operation, event) for result in run_steps(self.steps, document, event)]
 
     def _result(self, document: Document, operation: Operation, event: Event) -> Result:
         value = document.value
@@ -306,13 +306,13 @@ def _operation(options: RouteOptions) -> Callable[[Any, Event], Operation | Reje
     )[0]
 
     def operation(document: Any, event: Event) -> Operation | Rejection:
-        found = rule.of(document, event)
-        if found is None and options.operation is None:
+        named = rule.of(document, event)
+        if named is None and options.operation is None:
             accepted = ", ".join(rule.table)
             return Rejection(
                 "operation", f"'{where}' is missing; accepted: {accepted}, or `operation` for such documents"
             )
-        return standard if found is None else found
+        return standard if named is None else named
 
     return operation
 

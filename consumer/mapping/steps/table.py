@@ -69,10 +69,10 @@ def read_steps(
 def _which(table: Mapping[str, Any], names: Sequence[str]) -> str:
     if names:
         return f"found {' and '.join(names)} in one table; one step a table is accepted"
-    found = ", ".join(table) or "an empty table"
+    keys = ", ".join(table) or "an empty table"
     hints = (did_you_mean(name, STEPS) for name in table)
     hint = next(filter(None, hints), f"accepted are {', '.join(STEPS)}")
-    return f"found {found}, which is no step; {hint}"
+    return f"found {keys}, which is no step; {hint}"
 
 
 def _too_many(splits: int) -> Iterator[tuple[str, str]]:

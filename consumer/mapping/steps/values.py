@@ -99,8 +99,8 @@ def make_hash(options: Hash, settings: Settings) -> Apply:
     if not options.key.isidentifier():
         raise OptionError("key", "found no name; the name of a setting that holds the key is accepted")
     if len(key) < LEAST_KEY:
-        found = f"has {count_text(len(key), 'character')}" if key else "is not set"
-        raise OptionError("key", f"the setting {options.key} {found}; at least {LEAST_KEY} are accepted")
+        state = f"has {count_text(len(key), 'character')}" if key else "is not set"
+        raise OptionError("key", f"the setting {options.key} {state}; at least {LEAST_KEY} are accepted")
     secret = key.encode()
 
     def change(value: Any, where: str) -> str:

@@ -73,16 +73,16 @@ class Calls:
         now = time.time()
         letters = [
             DeadLetter(
-                *(*self.stream, each.record.event, each.rejection, each.attempts, now),
-                *names_of(each.records),
+                *(*self.stream, refused.record.event, refused.rejection, refused.attempts, now),
+                *names_of(refused.records),
             )
-            for each in rejected
+            for refused in rejected
         ]
         try:
             async with self.joining:
                 letters = [
-                    await self.joined(letter) if each.joins else letter
-                    for each, letter in zip(rejected, letters, strict=True)
+                    await self.joined(letter) if refused.joins else letter
+                    for refused, letter in zip(rejected, letters, strict=True)
                 ]
                 await self.answered(
                     "the dead letters", self.dead_letters.put(letters, deadline=self.deadline())
@@ -124,10 +124,10 @@ class Calls:
         loading = self.checkpoints.load_all(deadline=self.deadline())
         stored = await self.answered("the checkpoint store", loading)
         for claim in claims:
-            found = stored.get(claim.partition)
-            if isinstance(found, Checkpoint) and found.epoch > claim.epoch:
+            checkpoint = stored.get(claim.partition)
+            if isinstance(checkpoint, Checkpoint) and checkpoint.epoch > claim.epoch:
                 raise FencedError(
-                    f"partition {claim.partition} was claimed by '{found.owner}' (epoch {found.epoch}) since '{claim.owner}' claimed"
+                    f"partition {claim.partition} was claimed by '{checkpoint.owner}' (epoch {checkpoint.epoch}) since '{claim.owner}' claimed"
                     f" it (epoch {claim.epoch})"
                 )
 

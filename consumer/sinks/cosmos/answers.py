@@ -102,9 +102,9 @@ class Answer(Struct, frozen=True):
 
 
 def meaning(status: int, sub_status: int) -> Meaning:
-    found = MEANINGS.get((status, sub_status)) or MEANINGS.get((status, None))
-    if found is not None:
-        return found
+    known = MEANINGS.get((status, sub_status)) or MEANINGS.get((status, None))
+    if known is not None:
+        return known
     return _SERVER_ERROR if status >= 500 else _UNEXPECTED
 
 
@@ -170,9 +170,9 @@ def result_of_request(answer: Answer) -> WriteResult:
 def _result(
     status: int, sub_status: int, message: str, retry_after: float | None, charge: float
 ) -> WriteResult:
-    found = meaning(status, sub_status)
-    reason = found.reason
-    if found.outcome is REJECT and message:
+    meant = meaning(status, sub_status)
+    reason = meant.reason
+    if meant.outcome is REJECT and message:
         reason = f"{reason}: {message}"
-    wait = retry_after if retry_after is not None else found.retry_after
-    return WriteResult(found.outcome, status, reason, wait, charge, rerouted=found.rerouted)
+    wait = retry_after if retry_after is not None else meant.retry_after
+    return WriteResult(meant.outcome, status, reason, wait, charge, rerouted=meant.rerouted)

@@ -127,17 +127,17 @@ class CosmosContainer(ContainerConnection):
     async def definition(self) -> ContainerDefinition:
         """The container as it is now. Raises SettingsError if it does not exist, UnavailableError."""
         with self._named_errors():
-            found = await self._open.read()
-        key = found["partitionKey"]
+            properties = await self._open.read()
+        key = properties["partitionKey"]
         # The service omits version 1.
         return ContainerDefinition(
-            rid=found["_rid"],
+            rid=properties["_rid"],
             paths=tuple(key["paths"]),
             kind=key.get("kind", "Hash"),
             version=key.get("version", 1),
             system_key=key.get("systemKey", False),
-            unique_keys=bool((found.get("uniqueKeyPolicy") or {}).get("uniqueKeys")),
-            default_ttl=found.get("defaultTtl"),
+            unique_keys=bool((properties.get("uniqueKeyPolicy") or {}).get("uniqueKeys")),
+            default_ttl=properties.get("defaultTtl"),
         )
 
     async def ranges(self) -> tuple[KeyRange, ...]:
@@ -150,9 +150,9 @@ class CosmosContainer(ContainerConnection):
                 # The SDK caches the map by the container's name and asks only for changes since its version, so it
                 # would keep the map of a container that was deleted and created anew.
                 await connection.refresh_routing_map_provider()
-                found = await provider.get_routing_map(container.container_link, {}, force_refresh=True)
-            ordered: list[dict[str, str]] = found.get_ordered_partition_key_ranges()  # type: ignore[union-attr]
-            return tuple(KeyRange(each["minInclusive"], each["id"]) for each in ordered)
+                routing_map = await provider.get_routing_map(container.container_link, {}, force_refresh=True)
+            ordered: list[dict[str, str]] = routing_map.get_ordered_partition_key_ranges()  # type: ignore[union-attr]
+            return tuple(KeyRange(key_range["minInclusive"], key_range["id"]) for key_range in ordered)
         except (AttributeError, KeyError, TypeError) as error:
             raise BulkUnavailableError(f"the SDK's map of partition key ranges: {error!r}") from error
 
@@ -247,8 +247,8 @@ class CosmosContainer(ContainerConnection):
                 raise SettingsError(
                     f"{self._connection}: the account refuses the key or identity (401)"
                 ) from error
-            story = f"{self!r} answers {error.status_code}: {error.http_error_message}"
-            raise UnavailableError(story, retry_after(error.headers, cosmos=True)) from error
+            message = f"{self!r} answers {error.status_code}: {error.http_error_message}"
+            raise UnavailableError(message, retry_after(error.headers, cosmos=True)) from error
         except SDK_ERRORS as error:
             raise UnavailableError(f"{self!r} cannot be reached: {describe_network_error(error)}") from error
 

@@ -125,21 +125,21 @@ def next_step(record: Record, step: Step, answer: Mapping[str, Any], rules: Rule
     result = result_of(answer)
     status = result.status
     if step.verb == "Read":
-        found = _after_read(record, step, answer, result, rules)
+        following = _after_read(record, step, answer, result, rules)
     elif status == _CONFLICT and step.verb == "Create":
-        found = _after_conflict(record, result, rules)
+        following = _after_conflict(record, result, rules)
     elif status == _NOT_FOUND and not answer.get("subStatusCode"):
-        found = _after_not_found(record, step, result, rules)
+        following = _after_not_found(record, step, result, rules)
     elif status == _PRECONDITION:
-        found = _after_precondition(record, step, rules, result)
+        following = _after_precondition(record, step, rules, result)
     else:
-        found = result
+        following = result
     charge = step.charge + result.request_units
-    if isinstance(found, WriteResult):
-        return structs.replace(found, request_units=charge)
+    if isinstance(following, WriteResult):
+        return structs.replace(following, request_units=charge)
     if step.count >= MOST_STEPS:
         return WriteResult(Outcome.RETRY, _CONCURRENT, "concurrent_write", request_units=charge)
-    return structs.replace(found, charge=charge, count=step.count + 1, alone=step.alone)
+    return structs.replace(following, charge=charge, count=step.count + 1, alone=step.alone)
 
 
 def _after_conflict(record: Record, result: WriteResult, rules: Rules) -> Step | WriteResult:

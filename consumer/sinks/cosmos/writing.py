@@ -147,13 +147,15 @@ class RecordWriter:
         results: list[WriteResult],
     ) -> bool:
         """Stores the results of plain upserts that all took place, as `_take` and `_judge` do; False if there is anything else."""
-        found: list[WriteResult] = []
+        written: list[WriteResult] = []
         for index, operation in zip(part, operations, strict=True):
             status = operation.get("statusCode")
             if steps[index] is not UPSERT or status not in _UPSERTED:
                 return False
-            found.append(WriteResult(Outcome.WRITTEN, status, "", None, operation.get("requestCharge", 0.0)))
-        for index, result in zip(part, found, strict=True):
+            written.append(
+                WriteResult(Outcome.WRITTEN, status, "", None, operation.get("requestCharge", 0.0))
+            )
+        for index, result in zip(part, written, strict=True):
             results[index] = result
             del steps[index]
         return True
@@ -174,18 +176,18 @@ class RecordWriter:
             result = result_of(operation)
             if record.change is not None and record.change.stamp is not None:
                 self._learn(record, step, result, operation)
-            found: Step | WriteResult = result
+            following: Step | WriteResult = result
             is_victim = result.status == _FAILED_DEPENDENCY and conditional
             if (is_victim or (result.status == _TOO_LARGE and step.verb == "Read")) and len(part) > 1:
-                found = structs.replace(step, alone=True)
+                following = structs.replace(step, alone=True)
             elif result.outcome is not Outcome.WRITTEN or step.verb == "Read":
-                found = next_step(record, step, operation, self.rules)
+                following = next_step(record, step, operation, self.rules)
             elif step.charge:
-                found = structs.replace(result, request_units=result.request_units + step.charge)
-            if isinstance(found, Step):
-                steps[index] = found
+                following = structs.replace(result, request_units=result.request_units + step.charge)
+            if isinstance(following, Step):
+                steps[index] = following
             else:
-                results[index] = unknown(record, found)
+                results[index] = unknown(record, following)
                 del steps[index]
                 done[index] = position
         return done

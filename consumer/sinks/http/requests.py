@@ -44,7 +44,7 @@ class UrlTemplate:
 
     def url(self, event: Event, document: Mapping[str, Any]) -> str | Rejection:
         """Values are percent-encoded whole, so that none of them adds a part to the path."""
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name, source in self._sources.items():
             value = getattr(event, source, None) if isinstance(source, str) else find(document, source)
             if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
@@ -56,8 +56,8 @@ class UrlTemplate:
                 "..",
             }:  # which no encoding protects: a client would take them for steps in the path
                 return Rejection("url", f"'{name}' of the url is '{text}', which changes the path")
-            found[name] = quote(text, safe="")
-        return _NAME.sub(lambda match: found[match[1]], self._text)
+            values[name] = quote(text, safe="")
+        return _NAME.sub(lambda match: values[match[1]], self._text)
 
 
 class RequestMapper:

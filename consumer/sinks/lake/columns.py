@@ -99,8 +99,8 @@ class RowMapper:
         self._sources = [
             parse_source(name, sources[name]) if name in sources else (name,) for name in schema.names
         ]
-        self._fits = [(each.name, _fit_of(each.type, each.name), each.nullable) for each in schema]
-        self._stored = [_stored_type(each.type) for each in schema]
+        self._fits = [(column.name, _fit_of(column.type, column.name), column.nullable) for column in schema]
+        self._stored = [_stored_type(column.type) for column in schema]
 
     def row(self, write: Write, document: Mapping[str, Any]) -> bytes | Rejection:
         """The row of a document, or why it can never be one."""
@@ -146,7 +146,9 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_stored_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _stored_type(each.type), each.nullable) for each in kind])
+        return pa.struct(
+            [pa.field(member.name, _stored_type(member.type), member.nullable) for member in kind]
+        )
     return kind
 
 
@@ -156,7 +158,7 @@ def _fit_of(kind: pa.DataType, column: str) -> Fit:
     if is_.is_list(kind):
         return _list(_fit_of(kind.value_type, column), nullable=kind.value_field.nullable)
     if is_.is_struct(kind):
-        return _struct({each.name: (_fit_of(each.type, column), each.nullable) for each in kind})
+        return _struct({member.name: (_fit_of(member.type, column), member.nullable) for member in kind})
     if is_.is_decimal(kind):
         return lambda value: _decimal(value, kind.precision, kind.scale)
     if is_.is_signed_integer(kind):
@@ -194,10 +196,10 @@ def _double(value: Any) -> float:
 
 
 def _float(value: Any) -> float:
-    found = _double(value)
-    if math.isfinite(found) and abs(found) > _FLOAT:
-        raise ValueError(f"takes numbers of 32 bits; found {found:g}")
-    return found
+    number = _double(value)
+    if math.isfinite(number) and abs(number) > _FLOAT:
+        raise ValueError(f"takes numbers of 32 bits; found {number:g}")
+    return number
 
 
 def _text(value: Any) -> str:
@@ -264,18 +266,18 @@ def _decimal(value: Any, precision: int, scale: int) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError(accepted)
     try:
-        found = Decimal(str(value))
+        number = Decimal(str(value))
     except InvalidOperation:
         raise ValueError(accepted) from None
-    if not found.is_finite():
+    if not number.is_finite():
         raise ValueError(accepted)
-    if found == 0:
+    if number == 0:
         return f"{Decimal(0):.{scale}f}"
-    digits, exponent = found.as_tuple()[1:]
+    digits, exponent = number.as_tuple()[1:]
     zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
-    if found.adjusted() >= precision - scale or -(int(exponent) + zeros) > scale:
+    if number.adjusted() >= precision - scale or -(int(exponent) + zeros) > scale:
         raise ValueError(accepted)
-    return f"{found:.{scale}f}"
+    return f"{number:.{scale}f}"
 
 
 def _list(fit: Fit, *, nullable: bool) -> Fit:
@@ -284,7 +286,7 @@ def _list(fit: Fit, *, nullable: bool) -> Fit:
             raise ValueError(f"takes lists; found {_found(value)}")
         if None in value and not nullable:
             raise ValueError("takes no null in its list")
-        return [None if each is None else fit(each) for each in value]
+        return [None if element is None else fit(element) for element in value]
 
     return fit_list
 
@@ -293,13 +295,13 @@ def _struct(members: Mapping[str, tuple[Fit, bool]]) -> Fit:
     def fit_struct(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise ValueError(f"takes objects; found {_found(value)}")
-        found = {}
+        fitted = {}
         for name, (fit, nullable) in members.items():
             member = value.get(name)
             if member is None and not nullable:
                 raise ValueError(f"takes no null in '{name}'")
-            found[name] = None if member is None else fit(member)
-        return found
+            fitted[name] = None if member is None else fit(member)
+        return fitted
 
     return fit_struct
 

@@ -100,10 +100,10 @@ class DeltaSink(AppendingSink):
                 return None
             table = self._create_table(self._columns)
         refuse_unsafe(table, self._uri)
-        found = list(table.metadata().partition_columns)
-        if self._partition_by and found != self._partition_by:
+        partition_columns = list(table.metadata().partition_columns)
+        if self._partition_by and partition_columns != self._partition_by:
             raise SettingsError(
-                f"the Delta table at {self._uri} is partitioned by {found}, and partition_by is {self._partition_by};"
+                f"the Delta table at {self._uri} is partitioned by {partition_columns}, and partition_by is {self._partition_by};"
                 " leave partition_by out to write to the table as it is"
             )
         return table
@@ -125,21 +125,23 @@ class DeltaSink(AppendingSink):
 
     def _written_columns(self, table: DeltaTable) -> pa.Schema:
         """The columns that get values. Raises SettingsError if the table cannot take them."""
-        found = pa.schema(table.schema().to_arrow())
-        wanted = found if self._columns is None else self._columns
+        present = pa.schema(table.schema().to_arrow())
+        wanted = present if self._columns is None else self._columns
         for column in wanted:
-            index = found.get_field_index(column.name)
-            if index < 0 or found.field(index).type != column.type:
-                has = found.field(index).type if index >= 0 else "no such column"
+            index = present.get_field_index(column.name)
+            if index < 0 or present.field(index).type != column.type:
+                has = present.field(index).type if index >= 0 else "no such column"
                 raise SettingsError(
                     f"column '{column.name}' is {column.type} in the settings, and {has} in the Delta table at {self._uri}"
                 )
-        missing = [each.name for each in found if not each.nullable and each.name not in wanted.names]
+        missing = [
+            column.name for column in present if not column.nullable and column.name not in wanted.names
+        ]
         if missing:
             raise SettingsError(
                 f"the Delta table at {self._uri} has columns that take no null and get no value: {', '.join(missing)}"
             )
-        return pa.schema([found.field(name) for name in wanted.names])
+        return pa.schema([present.field(name) for name in wanted.names])
 
     async def ask(self) -> None:
         await self._call(self._read_table)
@@ -230,8 +232,8 @@ def _refuse_changed(found: pa.Schema, written: pa.Schema, uri: str) -> None:
     """Raises UnavailableError where a column was removed or changed since the start: without it its values would be left out, and
     deltalake casts what has another type. A column that was added is null if it may be.
     """
-    changed = [each.name for each in written if not _takes(found, each)]
-    changed += [each.name for each in found if not each.nullable and each.name not in written.names]
+    changed = [column.name for column in written if not _takes(found, column)]
+    changed += [column.name for column in found if not column.nullable and column.name not in written.names]
     if changed:
         raise UnavailableError(
             f"the Delta table at {uri} has other columns than when the consumer started ({', '.join(changed)}): restart it, so that"

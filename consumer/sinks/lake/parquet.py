@@ -113,9 +113,9 @@ class ParquetSink(AppendingSink):
         return await self._load(identity_of_event(self._stream, self._name, event, part))
 
     async def _load(self, identity: str) -> ParquetLog:
-        found = ParquetLog(self._container, self._folder, identity, self._mapper)
-        await found.follow()
-        return found
+        loaded = ParquetLog(self._container, self._folder, identity, self._mapper)
+        await loaded.follow()
+        return loaded
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -47,7 +47,9 @@ class SqlSinkBeside(SqlTransactionalSink):
     def _replay_once(self, records: Sequence[Record], given: Sequence[Record]) -> None:
         """The dead letter is not in this database: what was written again is known by a mark of each record, where it matters."""
         with self.database.engine.begin() as connection:
-            fit = [each for each in records if not self.target.appends or self._is_first(connection, each)]
+            fit = [
+                record for record in records if not self.target.appends or self._is_first(connection, record)
+            ]
             if fit:
                 self.target.write(connection, fit)
 

@@ -26,7 +26,7 @@ def coercer(column: TypeEngine[Any]) -> Coercer:
         return _same
     if isinstance(column, DateTime):
         return _aware if column.timezone else _utc
-    return next((found for kind, found in _BY_TYPE.items() if isinstance(column, kind)), _scalar)
+    return next((coerce for kind, coerce in _BY_TYPE.items() if isinstance(column, kind)), _scalar)
 
 
 def _same(value: Any) -> Any:
@@ -43,8 +43,8 @@ def _aware(value: Any) -> datetime | None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _from_epoch(value)
-    found = datetime.fromisoformat(_text(value, "a date and time"))
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    time = datetime.fromisoformat(_text(value, "a date and time"))
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _from_epoch(seconds: float) -> datetime:
@@ -57,9 +57,9 @@ def _from_epoch(seconds: float) -> datetime:
 
 
 def _utc(value: Any) -> datetime | None:
-    found = _aware(value)
+    time = _aware(value)
     try:
-        return None if found is None else found.astimezone(UTC).replace(tzinfo=None)
+        return None if time is None else time.astimezone(UTC).replace(tzinfo=None)
     except OverflowError as error:
         raise ValueError(f"'{value}' is beyond the years 1 to 9999 in UTC") from error
 

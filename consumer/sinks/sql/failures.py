@@ -137,8 +137,8 @@ def column_without_value(error: BaseException) -> str:
         return str(getattr(getattr(cause, "diag", None), "column_name", None) or "")
     if getattr(cause, "sqlite_errorname", None) == "SQLITE_CONSTRAINT_NOTNULL":
         return str(cause).rpartition(".")[2]
-    found = _NULL_IN_AZURE_SQL.search(str(cause)) if _number(cause) == 515 else None
-    return found[1] if found else ""
+    match = _NULL_IN_AZURE_SQL.search(str(cause)) if _number(cause) == 515 else None
+    return match[1] if match else ""
 
 
 def blame_of(error: BaseException) -> Blame:
@@ -193,6 +193,6 @@ def _cause(error: BaseException) -> BaseException:
 def _number(cause: BaseException) -> int | None:
     """The error number of SQL Server; pyodbc's arguments are (SQLSTATE, message)."""
     match cause.args:
-        case (str(state), str(message)) if len(state) == 5 and (found := _NUMBER.findall(message)):
-            return int(found[-1])
+        case (str(state), str(message)) if len(state) == 5 and (numbers := _NUMBER.findall(message)):
+            return int(numbers[-1])
     return None

@@ -52,17 +52,17 @@ def open_database(options: SqlOptions, context: SinkContext) -> SqlDatabase:
         raise SettingsError(
             f"{options.connection} is not set: the database's address, as SQLAlchemy writes it"
         )
-    found: SqlDatabase | None = context.shared.get(("sql", url))
-    if found is None:
-        found = SqlDatabase(
+    database: SqlDatabase | None = context.shared.get(("sql", url))
+    if database is None:
+        database = SqlDatabase(
             url,
             setting=options.connection,
             create_tables=options.create_tables,
             tables=TABLES,
             read_only=context.dry_run,
         )
-        context.shared["sql", url] = found
-    return found
+        context.shared["sql", url] = database
+    return database
 
 
 def target_of(options: SqlOptions) -> Target:

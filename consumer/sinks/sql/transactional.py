@@ -161,8 +161,8 @@ class SqlTransactionalSink:
                 return
             is_known = stored.records and stored.of == records[0].of
             names = set(stored.records if is_known else map(name_of, given))
-            todo = [each for each in records if each.rejection is None]
-            fit = [each for each in _fit(todo, {}) if name_of(each) in names or not self.target.appends]
+            todo = [record for record in records if record.rejection is None]
+            fit = [record for record in _fit(todo, {}) if name_of(record) in names or not self.target.appends]
             if left := names.difference(map(name_of, todo)):
                 dead_letters.name_records(connection, key, tuple(sorted(left)), records[0].of)
             else:
@@ -245,13 +245,13 @@ class SqlTransactionalSink:
         letters = [
             model.DeadLetter(
                 *names,
-                found[0][0].event,
-                rejection_of_event(found),
+                refusals[0][0].event,
+                rejection_of_event(refusals),
                 position.attempts,
                 self.clock(),
-                *names_of([record for record, _ in found]),
+                *names_of([record for record, _ in refusals]),
             )
-            for found in rejected.values()
+            for refusals in rejected.values()
         ]
         dead_letters.put(connection, self.scope, letters)
 

@@ -180,11 +180,11 @@ class SqlStore:
                 if not inspector.has_table(table.name):
                     return none
                 has = {column["name"] for column in inspector.get_columns(table.name)}
-                missing = {each.name for each in table.c if each.nullable} - has
-                found: list[ColumnElement[Any]] = [
-                    sa.null().label(each.name) if each.name in missing else each for each in table.c
+                missing = {column.name for column in table.c if column.nullable} - has
+                columns: list[ColumnElement[Any]] = [
+                    sa.null().label(column.name) if column.name in missing else column for column in table.c
                 ]
-                return work(connection, found)
+                return work(connection, columns)
 
         return await database.call(look, deadline=deadline)
 
