@@ -30,7 +30,8 @@ from tidemark.foundation.azure.exporting import otlp_tracing
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.http.which_app import local_stack_problem
 from tidemark.foundation.log.process import (
-    ForPeople,
+    Lines,
+    LinesForPeople,
     keep_secrets_from_logs,
     quiet_sdks,
     report_without_secrets,
@@ -91,8 +92,7 @@ def consume(
         if until is not None:
             settings["CONSUMER_UNTIL"] = until
         handler = logging.StreamHandler(sys.stderr)
-        kind = ForPeople if sys.stderr.isatty() else logging.Formatter
-        handler.setFormatter(kind("%(asctime)s %(levelname)-7s %(message)s"))
+        handler.setFormatter(LinesForPeople() if sys.stderr.isatty() else Lines())
         logging.basicConfig(level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(), handlers=[handler])
         keep_secrets_from_logs()
         quiet_sdks(settings)

@@ -20,6 +20,7 @@ import azure.functions as func
 from azure.functions.queue import QueueMessageOutConverter
 
 from devstack.function_host.indexing import RETURN, IndexedFunction
+from tidemark.foundation.log.process import Lines
 from tidemark.foundation.log.tail import without_tail
 
 logger = logging.getLogger("devstack.function_host")
@@ -238,8 +239,10 @@ class _Context(func.Context):
         return SimpleNamespace(retry_count=0, max_retry_count=0, exception=None)
 
 
+_LINES = Lines()
+
+
 def _line(record: logging.LogRecord, invocation: InvocationRecord | None, text: str) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     level = "" if record.levelno <= logging.INFO else f"{record.levelname} "
     source = f"{invocation.function} {invocation.invocation_id[:_SHORT_ID]} " if invocation else ""
-    return f"[{moment}] {source}{level}{text}"
+    return f"[{_LINES.formatTime(record)}] {source}{level}{text}"

@@ -3,12 +3,13 @@
 import json
 import logging
 import math
+import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidemark.foundation.log.process import ForPeople, hide_secrets
+from tidemark.foundation.log.process import Lines, LinesForPeople, hide_secrets
 from tidemark.foundation.log.tail import MARK, MAX_LINE, Line, log_line, without_tail
 
 FORGED = '{"tidemark":1,"kind":"decision","target":"forged"}'
@@ -134,4 +135,17 @@ def test_a_terminal_shows_the_line_without_its_tail():
     message = log_line(Line("12 successes", "consumer", {"written": 12}))
     record = logging.LogRecord("tidemark", logging.INFO, "", 0, "%s", (message,), None)
 
-    assert ForPeople("%(levelname)s %(message)s").format(record) == "INFO 12 successes"
+    assert LinesForPeople("%(levelname)s %(message)s").format(record) == "INFO 12 successes"
+
+
+@pytest.mark.parametrize("kind", [Lines, LinesForPeople])
+def test_a_line_has_its_time_in_utc_wherever_it_is_written(kind, monkeypatch):
+    record = logging.LogRecord("tidemark", logging.WARNING, "", 0, "late", None, None)
+    record.created, record.msecs = 1_795_809_363.59, 590.0
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    time.tzset()
+    try:
+        assert kind().format(record) == "2026-11-27T19:56:03.590Z WARNING late"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

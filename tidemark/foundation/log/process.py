@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -139,7 +140,18 @@ class _Factory:
         return record
 
 
-class ForPeople(logging.Formatter):
+class Lines(logging.Formatter):
+    """Formats lines with their time in UTC, as every process of this project does: so lines of two machines can be put in order."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self, form: str = "%(asctime)s %(levelname)-7s %(message)s") -> None:
+        super().__init__(form)
+
+
+class LinesForPeople(Lines):
     """Formats lines for terminals, without the tails, which are for queries."""
 
     def format(self, record: logging.LogRecord) -> str:
