@@ -308,10 +308,7 @@ class Pipeline:
             yield effects.Fail(error)
 
     def _write(self, now: float) -> Iterator[effects.Effect]:
-        limiter, flush = (
-            self._limiter,
-            any(partition.draining for partition in self._backlog.partitions.values()),
-        )
+        limiter, flush = self._limiter, any(claim.draining for claim in self._backlog.partitions.values())
         for batch in self._lanes.collect(now, lambda n, forced: limiter.take(n, now, forced), flush=flush):
             self._backlog.begin_batch(self._lanes.batch(batch.batch_id), now)
             yield effects.WriteBatch(batch)

@@ -183,10 +183,8 @@ class _File:
         sinks = tuple(
             self._sinks[sink] for sink in dict.fromkeys(route.sink for route in routes) if sink in self._sinks
         )
-        hub_settings = self._own_settings(name, table, known, common_rate=rate is not None) | self._of_sql(
-            sinks
-        )
-        config, settings = self._config(table, hub_settings, connections, common_rate=rate is not None)
+        values = self._own_settings(name, table, known, common_rate=rate is not None) | self._of_sql(sinks)
+        config, settings = self._config(table, values, connections, common_rate=rate is not None)
         self._check_stores(table, config)
         splits = _splits(steps) + max((_splits(route.steps) for route in routes), default=0)
         if config.transform and splits == MOST_SPLITS:
@@ -229,22 +227,22 @@ class _File:
         self, name: str, table: Reader, known: Mapping[str, str], *, common_rate: bool
     ) -> dict[str, str]:
         """The settings that a hub's table has, by their names."""
-        hub_settings = {"CONSUMER_NAME": name}
+        values = {"CONSUMER_NAME": name}
         if not table.has("hub"):
             table.problem("hub", "is missing; the name of the event hub is accepted")
         for key in table.names():
             if key in known:
                 value = table.take(key, None, as_setting)
                 if value is not None:
-                    hub_settings[known[key]] = value
+                    values[known[key]] = value
             else:
                 accepted = [*_HUB, *known]
                 hint = did_you_mean(key, accepted, f"accepted are {', '.join(accepted)}")
                 table.problem(key, f"is not a setting here; {hint}")
         for rate in ("EVENTHUB_RATELIMIT", "CONSUMER_FLEET_RATELIMIT"):
-            if common_rate and rate in hub_settings:
+            if common_rate and rate in values:
                 table.problem(key_of(rate), "found beside one rate for all hubs; one of them is accepted")
-        return hub_settings
+        return values
 
     def _config(
         self,

@@ -202,17 +202,15 @@ class Ownership:
             if self._away:  # what is still being finished keeps its lease
                 return bool(await self._write([held.lease for held in self._held.values()]))
             # Concurrently, like the calls after it, so that one slow call does not delay a renewal.
-            listed = {partition: held.lease for partition, held in self._held.items()}
+            sent = {partition: held.lease for partition, held in self._held.items()}
             listing, renewing = await asyncio.gather(
-                self._list(self._deadline()), self._write(list(listed.values())), return_exceptions=True
+                self._list(self._deadline()), self._write(list(sent.values())), return_exceptions=True
             )
             if isinstance(listing, BaseException):
                 raise listing
             leases, store_now = listing
             # As they were renewed during the listing. If the list has another owner, that one took the lease later.
-            renewed = {
-                name: held.lease for name, held in self._held.items() if held.lease is not listed[name]
-            }
+            renewed = {name: held.lease for name, held in self._held.items() if held.lease is not sent[name]}
             leases = [renewed.get(old.partition, old) if old.owner == self.owner else old for old in leases]
             of_partitions, presences = split(leases)
             self._compare(of_partitions)
