@@ -143,7 +143,7 @@ class Given:
         return UnreadableError(f"{self.path}.{name}: found {shorten(text, 60)}; {accepted}{hint}")
 
 
-def objects_in(document: Any, levels: int = 8) -> Iterator[Any]:
+def objects_in(document: Any, levels: int = 4) -> Iterator[Any]:
     """The objects of a document: of a list, of a template's resources (by names, too, as Bicep writes them) and of those of its modules,
     of a list of Kubernetes, or the document itself.
     """
