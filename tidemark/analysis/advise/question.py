@@ -105,7 +105,7 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
         given=known.given,
     )
     notes = (
-        *_coverage(history),
+        *_coverage(history, target.wait),
         f"one busy instance serves {rate:.4g} messages/s: {how}",
         *known.notes,
         *left_out,
@@ -335,7 +335,7 @@ ASSUMED = {
 }
 
 
-def _coverage(history: History) -> list[str]:
+def _coverage(history: History, wait: float) -> list[str]:
     """From when to when, how much of it is not known, and what that can prove."""
     unknown = sum(map(isnan, history.arrivals))
     whole, known = len(history.arrivals), len(history.arrivals) - unknown
@@ -349,6 +349,11 @@ def _coverage(history: History) -> list[str]:
         notes.append(
             f"{_percent(unknown / whole)} of the time is missing ({duration_text(unknown * history.step)} in "
             f"{count_text(gaps, 'gap')}); nothing is assumed for it, and it counts for nothing"
+        )
+    if history.step > max(wait, MINUTE):
+        notes.append(
+            f"each row counts {duration_text(history.step)}, over which its messages are spread: those that come at once, as of a batch, wait "
+            "longer than in these replays; rows of a minute tell"
         )
     if span < DAY:
         notes.append(

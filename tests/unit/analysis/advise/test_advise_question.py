@@ -223,6 +223,17 @@ def test_todays_policy_is_replayed_as_if_it_were_not_in_dry_run():
     assert told(found, "dry-run")
 
 
+@pytest.mark.parametrize(
+    ("width", "wait", "said"),
+    [(60, 10.0, False), (300, 60.0, True), (3600, 7200.0, False), (86_400, 7200.0, True)],
+)
+def test_a_row_that_is_longer_than_the_wait_hides_batches_and_that_is_told(width, wait, said):
+    rows = [Reading(MONDAY + width * n, arrivals=600.0) for n in range(9)]
+    found = prepare("plan", rows, Options(service_rate=10.0, wait=wait), None)
+
+    assert bool(told(found, "those that come at once, as of a batch, wait longer")) is said
+
+
 def test_a_load_beyond_the_maximum_is_told_and_bounds_that_cross_are_refused():
     found = prepare("plan", minutes([60.0, 48_000.0]), RATE, spec())
 
