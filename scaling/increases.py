@@ -84,8 +84,10 @@ def increases(readings: Readings, interval: float) -> tuple[list[float], list[fl
             grown[at] = (value - before) / _intervals(apart)
         since, before, known = at, value, counter
     highest = max(grown.values(), default=-1.0)
-    found = sorted((grown | {at: each for at, each in doubted.items() if each <= highest}).items())
-    return [at for at, _ in found], [each for _, each in found]
+    merged = sorted(
+        (grown | {at: increase for at, increase in doubted.items() if increase <= highest}).items()
+    )
+    return [at for at, _ in merged], [increase for _, increase in merged]
 
 
 def _intervals(apart: float) -> float:

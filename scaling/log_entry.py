@@ -64,10 +64,10 @@ def parse_decision_id(text: str) -> tuple[str, float]:
     try:
         if not separator or not target:
             raise ValueError(text)
-        moment = datetime.strptime(stamp, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
+        decided_at = datetime.strptime(stamp, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
     except ValueError as error:
         raise ValueError(
             f"'{text}' is not a decision id; expected <target>@<YYYYMMDDThhmmss.mmmZ>, "
             "for example plan-orders@20261121T045000.000Z"
         ) from error
-    return target, moment.timestamp()
+    return target, decided_at.timestamp()

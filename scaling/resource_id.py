@@ -51,7 +51,7 @@ class ResourceId(Struct, frozen=True):
 
     def require(self, *types: str, example: str) -> None:
         """Raises ValueError for a resource of another type."""
-        if self.type.casefold() not in {each.casefold() for each in types}:
+        if self.type.casefold() not in {accepted.casefold() for accepted in types}:
             raise ValueError(
                 f"found a resource of type '{self.type}'; accepted is {' or '.join(types)}, as in {example}"
             )

@@ -35,12 +35,14 @@ def _combinations(subject: Subject, names: list[str], counts: int) -> Iterator[M
     """A load of each metric; where there are too many combinations, evenly fewer of each metric."""
     samples = {name: [piece.sample for piece in subject.loads[(name,)].pieces] for name in names}
     most = EVALUATIONS // counts
-    each = max(int(most ** (1 / len(names))), 2)
+    samples_per_metric = max(int(most ** (1 / len(names))), 2)
     total = 1
-    for found in samples.values():
-        total *= len(found)
+    for metric_samples in samples.values():
+        total *= len(metric_samples)
     if total > most:
-        samples = {name: _thinned(found, each) for name, found in samples.items()}
+        samples = {
+            name: _thinned(metric_samples, samples_per_metric) for name, metric_samples in samples.items()
+        }
     for loads in product(*samples.values()):
         yield dict(zip(names, loads, strict=True))
 

@@ -45,28 +45,28 @@ def short_budgets(config: Config, budgets: Mapping[str, Budget]) -> Iterator[Fin
 
 def demand_of(config: Config) -> Demand:
     """What no list spares, and the lists themselves."""
-    found, metrics = _checks_of(config), dict[str, tuple[MetricSpec, float]]()
+    demand, metrics = _checks_of(config), dict[str, tuple[MetricSpec, float]]()
     for policy in config.policies.values():
         spec = policy.spec
         rate = 60.0 / max(spec.interval, config.interval)
         for charge in _reads_of_throughput(spec):
-            found[charge] += rate
+            demand[charge] += rate
         for metric in spec.metrics.values():  # those with equal options share one read
             key = json.dumps(
                 [metric.collector, metric.options, is_counted(metric)], sort_keys=True, default=str
             )
-            own = min(rate, 60.0 / metric.window.interval) if is_counted(metric) else rate
-            metrics[key] = metric, max(own, metrics.get(key, (metric, 0.0))[1])
-    return _of_metrics(list(metrics.values()), found)
+            metric_rate = min(rate, 60.0 / metric.window.interval) if is_counted(metric) else rate
+            metrics[key] = metric, max(metric_rate, metrics.get(key, (metric, 0.0))[1])
+    return _of_metrics(list(metrics.values()), demand)
 
 
 def _checks_of(config: Config) -> Demand:
     """Reads a minute by the checks of effects (VERIFY_SCHEDULE), which no target's `interval` changes."""
-    found = Demand(float)
+    demand = Demand(float)
     for policy in config.policies.values():
         for charge in _reads_of_throughput(policy.spec):
-            found[charge] += 60.0 / config.checks
-    return found
+            demand[charge] += 60.0 / config.checks
+    return demand
 
 
 def _reads_of_throughput(spec: PolicySpec) -> Sequence[tuple[str, str]]:

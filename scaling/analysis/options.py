@@ -122,7 +122,9 @@ def unpeekable_ages(subject: Subject) -> Iterator[str]:
         for count in ("oldest_age", "sessions")
     )
     for name, entity in ages.items():
-        if other := next((each for each, own in sessions.items() if own == entity), None):
+        if other := next(
+            (other_name for other_name, other_entity in sessions.items() if other_entity == entity), None
+        ):
             yield (
                 f"{name} is the oldest_age of what {other} counts the sessions of: a session can only be peeked by who locks it, so "
                 "its reads fail. Take a count in its place"

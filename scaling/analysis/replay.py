@@ -156,6 +156,6 @@ def comparison(inputs: Inputs, recorded: Recommendation, replayed: Recommendatio
 
 def same(recorded: Recommendation, replayed: Recommendation) -> bool:
     """Byte for byte, but for `unread`, which follows from the rest and is not in rows of earlier releases."""
-    pair = (msgspec.structs.replace(each, unread=False) for each in (recorded, replayed))
+    pair = (msgspec.structs.replace(recommendation, unread=False) for recommendation in (recorded, replayed))
     first, second = map(msgspec.json.encode, pair)
     return first == second

@@ -83,10 +83,12 @@ class Steps:
         self.per_instance = policy.spec.metrics[metrics[0]].per_instance
         self.exact = not any(_is_opaque(rule) for rule in self._rules)
         values = {count: self._critical_values(count, lines) for count, lines in levels.items()}
-        points = sorted({self._load(value, count) for count, own in values.items() for value in own})
+        points = sorted(
+            {self._load(value, count) for count, critical in values.items() for value in critical}
+        )
         self.pieces = tuple(_pieces(points))
         index = {point: 2 * position for position, point in enumerate(points)}
-        self.rows = {count: self._row(count, own, index) for count, own in values.items()}
+        self.rows = {count: self._row(count, critical, index) for count, critical in values.items()}
 
     def _critical_values(self, count: int, lines: Iterable[LevelLine]) -> list[float]:
         """The metric values at which some rule may change its mind at `count`, ascending, 0 included."""
@@ -257,8 +259,8 @@ class Subject:
         """Name and options of every rule of a kind, nested ones included."""
         pending = [(rule.type, rule.name, rule.options) for rule in self.policy.spec.rules]
         while pending:
-            found, name, options = pending.pop(0)
-            if found == kind:
+            rule_kind, name, options = pending.pop(0)
+            if rule_kind == kind:
                 yield name, options
-            inner = options.get("rules", ()) if found == "composite" else ()
+            inner = options.get("rules", ()) if rule_kind == "composite" else ()
             pending += [(rule["type"], rule.get("name", name), rule) for rule in inner]

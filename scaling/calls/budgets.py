@@ -154,8 +154,10 @@ def call_of(method: str, url: str, api: str = "") -> Call:
 
 def _management_scopes(method: str, host: str, path: str, place: str) -> tuple[str, ...]:
     """The scopes in the order of `throttling.Scope`. A path without a provider is Microsoft.Resources'."""
-    _, _, own = path.rpartition("/providers/")
-    provider, *names = own.strip("/").split("/") if "/providers/" in path else ["microsoft.resources"]
+    _, _, resource_path = path.rpartition("/providers/")
+    provider, *names = (
+        resource_path.strip("/").split("/") if "/providers/" in path else ["microsoft.resources"]
+    )
     types = "/".join([provider, *names[::2]])
     # Cosmos DB counts the calls of each account: see `cosmos_reads`.
     counted = "/".join([provider, *names[:2], *names[2::2]]) if provider == "microsoft.documentdb" else types

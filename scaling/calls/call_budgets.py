@@ -194,9 +194,9 @@ class CallBudgets:
         """
         at = min(asked.scope, len(call.scopes) - 1)
         while not asked.certain and at < min(Scope.PROVIDER, len(call.scopes) - 1):
-            own, parent = call.scopes[at], call.scopes[at + 1]
+            scope_now, parent = call.scopes[at], call.scopes[at + 1]
             below = {scope: end for scope, end in self._unsure.get(parent, {}).items() if end > now}
-            self._unsure[parent] = {**below, own: max(until, below.get(own, until))}
+            self._unsure[parent] = {**below, scope_now: max(until, below.get(scope_now, until))}
             if len(self._unsure[parent]) == 1:
                 break
             at += 1

@@ -64,13 +64,16 @@ def process_calls(process: str, used: Iterable[CallsView], now: float) -> Proces
 def seen(stored: Iterable[ProcessCalls], now: float) -> CallsSeen:
     """The processes, newest row first. Rows older than STALE count no last minute; rows older than an hour are left out."""
     replace = msgspec.structs.replace
-    found = []
-    for process in sorted((each for each in stored if each.at > now - 3600.0), key=lambda each: -each.at):
+    processes = []
+    for process in sorted(
+        (stored_calls for stored_calls in stored if stored_calls.at > now - 3600.0),
+        key=lambda stored_calls: -stored_calls.at,
+    ):
         views = process.calls
         if process.at <= now - STALE:
             views = tuple(replace(view, last_minute=0, refused_minute=0) for view in views)
-        found.append(replace(process, calls=views))
-    return CallsSeen(now, tuple(found))
+        processes.append(replace(process, calls=views))
+    return CallsSeen(now, tuple(processes))
 
 
 def is_tight(process: ProcessCalls) -> bool:

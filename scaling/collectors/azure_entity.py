@@ -61,8 +61,8 @@ class AzureEntityCollector(ABC, Generic[Client]):
     def _share(cls, collectors: Sequence[AzureEntityCollector[Any]]) -> None:
         """Lets collectors of one kind use the client of the first; the last one that is closed closes it."""
         client, users = collectors[0]._client, set[object](collectors)
-        for each in collectors:
-            each._client, each._users = client, users
+        for collector in collectors:
+            collector._client, collector._users = client, users
 
     @abstractmethod
     def _open(self) -> Client:
@@ -78,16 +78,18 @@ class AzureEntityCollector(ABC, Generic[Client]):
             return self._last
         try:
             async with asyncio.timeout(self._deadline):
-                found = await self._read(await self._client.get(), now)
-                self._last = found if isinstance(found, Reading) else Reading(at=now, values=found)
+                result = await self._read(await self._client.get(), now)
+                self._last = result if isinstance(result, Reading) else Reading(at=now, values=result)
                 return self._last
         except CollectError:
             raise
         except TimeoutError:
             raise CollectError(f"{self._label}: no answer within {self._deadline:g} s") from None
         except Exception as error:  # whatever an SDK raises, this metric is unknown, and the others are read
-            story = self._explain(error)
-            raise (GoneError if story == f"{self._label}{_GONE}" else CollectError)(story) from error
+            explanation = self._explain(error)
+            raise (GoneError if explanation == f"{self._label}{_GONE}" else CollectError)(
+                explanation
+            ) from error
 
     @property
     def label(self) -> str:
@@ -117,7 +119,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         words = without_tls_object(str(getattr(error, "message", None) or error_text(error)))
-        story = shorten(" ".join(words.split()), 300)
+        details = shorten(" ".join(words.split()), 300)
         wait = retry_after(getattr(response, "headers", None) or {})
         after = f"; it asks to wait {wait:.0f} s" if wait else ""
         if status == 404 or isinstance(
@@ -125,9 +127,9 @@ class AzureEntityCollector(ABC, Generic[Client]):
         ):  # Service Bus answers 200 with an empty feed
             return f"{label}{_GONE}"
         if status in {401, 403} or isinstance(error, ClientAuthenticationError):
-            return f"{label}: access refused; reading the counts needs {role} ({story})"
-        if status == 429 or (status == 503 and "busy" in story.casefold()):
-            return f"{label}: the service throttles these requests{after} ({story})"
+            return f"{label}: access refused; reading the counts needs {role} ({details})"
+        if status == 429 or (status == 503 and "busy" in details.casefold()):
+            return f"{label}: the service throttles these requests{after} ({details})"
         if status is not None:
-            return f"{label}: the service answered {status}{after} ({story})"
-        return f"{label}: {story or type(error).__name__}"
+            return f"{label}: the service answered {status}{after} ({details})"
+        return f"{label}: {details or type(error).__name__}"

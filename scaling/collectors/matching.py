@@ -112,33 +112,35 @@ class MatchingCollector:
         label = self._first.label
         try:
             async with asyncio.timeout(DEADLINE):
-                found = await self._read_all(now)
+                readings = await self._read_all(now)
         except TimeoutError:
             raise CollectError(f"{label}: no answer within {DEADLINE:g} s") from None
-        self._has_matched = self._has_matched or bool(found)
-        return self._combined(label, found) if found else self._nothing(f"{label}: nothing matches", now)
+        self._has_matched = self._has_matched or bool(readings)
+        return (
+            self._combined(label, readings) if readings else self._nothing(f"{label}: nothing matches", now)
+        )
 
     async def _read_all(self, now: float) -> dict[str, Reading | CollectError]:
         async with self._finding:
             await self._find(now)
         members = dict(self._members)
         answers = await gather(lambda name: _read(members[name], now), sorted(members), at_once=AT_ONCE)
-        found = dict(zip(sorted(members), answers, strict=True))
-        missing = {name for name, answer in found.items() if isinstance(answer, GoneError)}
+        readings = dict(zip(sorted(members), answers, strict=True))
+        missing = {name for name, answer in readings.items() if isinstance(answer, GoneError)}
         if missing:  # gone, unless a new list has it: then its answer is a failed read
             async with self._finding:
                 self._listed_at = -inf
                 await self._find(now)
             for name in missing - self._listed:
-                del found[name]
+                del readings[name]
                 if (gone := self._members.pop(name, None)) is not None:
                     await gone.aclose()
-        return found
+        return readings
 
     async def aclose(self) -> None:
         members, self._members = self._members, {}
-        for each in (*members.values(), self._first):
-            await each.aclose()
+        for member in (*members.values(), self._first):
+            await member.aclose()
         await self._lister.aclose()
 
     async def _find(self, now: float) -> None:
@@ -166,8 +168,10 @@ class MatchingCollector:
             )
         for key, (name, about) in matches.items():
             if key not in self._members:
-                own = structs.replace(cast("Any", params), **{params.NAMED: name}, combine="sum", empty=None)
-                self._members[key] = self._make(own, self._settings)
+                of_member = structs.replace(
+                    cast("Any", params), **{params.NAMED: name}, combine="sum", empty=None
+                )
+                self._members[key] = self._make(of_member, self._settings)
             self._members[key].describe(about, now)
         if (together := getattr(self._make, "together", None)) is not None:
             together([self._first, *self._members.values()])
@@ -198,17 +202,18 @@ class MatchingCollector:
 
     def _together(self, readings: Sequence[Reading]) -> Reading:
         """What one of them does not know, the whole does not. Counters of other entities are another counter."""
-        known = set(readings[0].values).intersection(*(each.values for each in readings))
-        growing = {count for each in readings for count in each.counters}
+        known = set(readings[0].values).intersection(*(reading.values for reading in readings))
+        growing = {count for reading in readings for count in reading.counters}
         highest = known if self._params.combine == "max" else known & HIGHEST
         values = {
-            count: (max if count in highest else sum)(each.values[count] for each in readings)
+            count: (max if count in highest else sum)(reading.values[count] for reading in readings)
             for count in known - (growing & highest)
         }
         names = {
-            count: crc32(repr([each.counters.get(count) for each in readings]).encode()) for count in growing
+            count: crc32(repr([reading.counters.get(count) for reading in readings]).encode())
+            for count in growing
         }
-        return Reading(min(each.at for each in readings), values, names)
+        return Reading(min(reading.at for reading in readings), values, names)
 
 
 async def _read(member: AzureEntityCollector[Any], now: float) -> Reading | CollectError:

@@ -84,7 +84,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
 
         async def listed(self, client: QueueServiceClient) -> list[tuple[str, None]]:
             """Without poison queues, unless the pattern is about them: their messages would hold instances for ever."""
-            names = [str(each.name) async for each in client.list_queues()]
+            names = [str(queue.name) async for queue in client.list_queues()]
             return [(name, None) for name in names if POISON in self.queue or not name.endswith(POISON)]
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:

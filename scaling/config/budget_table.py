@@ -40,9 +40,9 @@ def read_budget(reader: Reader | None, scaler: str, facts: TargetFacts | None, m
     numbers = {key: reader.take(key, 0.0, positive) for key in (*_AMOUNTS, "price_per_hour")}
     amounts = {key: numbers[key] for key in there if key in _AMOUNTS}
     price = numbers["price_per_hour"] if "price_per_hour" in there else None
-    found = _budget(reader, scaler, facts, amounts, price, reader.take("time_zone", "UTC", _time_zone))
+    budget = _budget(reader, scaler, facts, amounts, price, reader.take("time_zone", "UTC", _time_zone))
     reader.finish()
-    return None if found is None or _below_minimum(reader, found, minimum) else found
+    return None if budget is None or _below_minimum(reader, budget, minimum) else budget
 
 
 def _budget(

@@ -71,7 +71,7 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
         for metric, other in others.items():
             path = f"targets.{name}.metrics.{metric}.target"
             if other not in targets:
-                known = ", ".join(each for each in targets if each != name) or "none"
+                known = ", ".join(target for target in targets if target != name) or "none"
                 shared.problem(path, f"found '{other}'; the other targets are {known}")
             elif other == name and "target" in policy.spec.metrics[metric].options:
                 shared.problem(path, f"found '{name}', the target itself; use `instances` in an expression")
@@ -107,7 +107,8 @@ def _circles(follows: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
             yield path
             reported = set(pairwise(path))
             follows = {
-                node: [each for each in follows[node] if (node, each) not in reported] for node in follows
+                node: [follower for follower in follows[node] if (node, follower) not in reported]
+                for node in follows
             }
         else:
             return
@@ -117,12 +118,14 @@ def missing_connections(reader: Reader, target: str, options: Mapping[str, Any])
     """Connections, and headers, without an app setting. They end what needs them, not the app, so they are findings; the value
     of a setting in place of its name is a problem.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     settings = reader.shared.settings
     headers = options.get("headers")
     named = {option: options.get(option) for option in CONNECTIONS}
     named |= (
-        {f"headers.{each}": name for each, name in headers.items()} if isinstance(headers, Mapping) else {}
+        {f"headers.{header}": name for header, name in headers.items()}
+        if isinstance(headers, Mapping)
+        else {}
     )
     for option, name in named.items():
         if not isinstance(name, str) or not name or has_connection(settings, name):
@@ -135,8 +138,8 @@ def missing_connections(reader: Reader, target: str, options: Mapping[str, Any])
         where = reader.shared.where(f"{reader.path}.{option}")
         text = f"{where}: there is no app setting '{name}', nor any that begins with '{name}__'"
         text += f"; {hint}" if hint else ""
-        found.append(Finding(Severity.ERROR, "no_connection", target, one_line(text)))
-    return found
+        findings.append(Finding(Severity.ERROR, "no_connection", target, one_line(text)))
+    return findings
 
 
 def check_counter(reader: Reader, count: str, options: Mapping[str, Any], growing: Collection[str]) -> None:
@@ -203,9 +206,9 @@ def number(low: float, high: float) -> Callable[[Any], float]:
 def positive(value: Any) -> float:
     """A converter for numbers above 0; one from an app setting is a text."""
     try:
-        found = float("" if isinstance(value, bool) else value)
+        amount = float("" if isinstance(value, bool) else value)
     except (TypeError, ValueError, OverflowError):
-        found = 0.0
-    if not (found > 0 and isfinite(found)):
+        amount = 0.0
+    if not (amount > 0 and isfinite(amount)):
         raise ValueError(f"found {value!r}; accepted are numbers above 0")
-    return found
+    return amount

@@ -29,11 +29,11 @@ def _pace(reader: Reader | None, default: policy.Pace) -> policy.Pace:
     if reader is None:
         return default
     select = one_of(("max", "min", "disabled"))
-    found = reader.found(step=whole(1), cooldown=duration, stabilization=duration, select=select)
+    options = reader.found(step=whole(1), cooldown=duration, stabilization=duration, select=select)
     if reader.has("rates"):
-        found["rates"] = tuple(_rate(rate) for rate in reader.tables("rates"))
+        options["rates"] = tuple(_rate(rate) for rate in reader.tables("rates"))
     reader.finish()
-    return structs.replace(default, **found)
+    return structs.replace(default, **options)
 
 
 def _rate(reader: Reader) -> policy.RateLimit:

@@ -74,19 +74,19 @@ def read_notify(reader: Reader | None) -> Notify:
     missing = reader.take("missing_after", MISSING_AFTER, duration)
     named = reader.table("webhooks")
     reader.finish()
-    found = {} if named is None else {name: named.table(name) for name in named.names()}
-    if not found:
+    tables = {} if named is None else {name: named.table(name) for name in named.names()}
+    if not tables:
         reader.problem(
             "webhooks", "no webhook is configured; add a table such as [notify.webhooks.operations]"
         )
-    webhooks = {name: _webhook(name, table) for name, table in found.items() if table is not None}
+    webhooks = {name: _webhook(name, table) for name, table in tables.items() if table is not None}
     return Notify(webhooks, held, missing)
 
 
 def _webhook(name: str, reader: Reader) -> Webhook:
     form: Any = reader.take("format", "cloudevents", one_of(get_args(Format)))
     able = (NoticeKind.SCALED.value,) if form == "azure_autoscale" else CHOSEN
-    found = Webhook(
+    webhook = Webhook(
         name=name,
         url_setting=reader.require("url", "", _setting),
         key_setting=reader.take("key", None, _setting),
@@ -97,7 +97,7 @@ def _webhook(name: str, reader: Reader) -> Webhook:
         handshake=reader.take("handshake", default=False, convert=as_bool),
     )
     reader.finish()
-    return found
+    return webhook
 
 
 def _setting(value: Any) -> str:
@@ -119,9 +119,9 @@ def _headers(value: Any) -> dict[str, str]:
 
 def _some(value: Any, accepted: tuple[str, ...] | None) -> tuple[str, ...]:
     """A list of texts that is not empty, all of them among those `accepted`."""
-    if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
         raise ValueError(f"found {value!r}; a list of texts is accepted")
-    for each in value:
-        if accepted is not None and each not in accepted:
-            raise ValueError(f"found '{each}'; accepted are {', '.join(accepted)}")
+    for text in value:
+        if accepted is not None and text not in accepted:
+            raise ValueError(f"found '{text}'; accepted are {', '.join(accepted)}")
     return tuple(value)

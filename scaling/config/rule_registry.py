@@ -50,12 +50,12 @@ def rule_class(kind: str) -> type[Any]:
             {"type": f"found '{kind}'; accepted are {', '.join(RULES)}, or your own class as 'module:Class'"}
         )
     try:
-        found = load_class(kind)
+        rule_type = load_class(kind)
     except ValueError as error:
         raise RuleError({"type": str(error)}) from error
-    if not callable(getattr(found, "evaluate", None)):
+    if not callable(getattr(rule_type, "evaluate", None)):
         raise RuleError({"type": f"'{kind}' has no method evaluate(view) -> Verdict"})
-    return found
+    return rule_type
 
 
 def load_class(path: str) -> type[Any]:

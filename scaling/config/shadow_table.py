@@ -57,18 +57,18 @@ def read_queue(
     """The queue by which the waits are judged: as the table says, else as the first `service_level` rule of the shadow,
     or of its target, does. None where neither names a backlog.
     """
-    found: dict[str, Any] = _of_rules((*own, *live))
-    found |= {name: value for name, value in _written(reader).items() if value is not None}
+    options: dict[str, Any] = _of_rules((*own, *live))
+    options |= {name: value for name, value in _written(reader).items() if value is not None}
     for name in ("backlog", "incoming", "outgoing"):
-        metric = found.get(name)
+        metric = options.get(name)
         if metric is not None and metric not in metrics:
             reader.problem(name, f"found '{metric}'; the target has {', '.join(metrics) or 'none'}")
             return None
-    if "backlog" not in found:
-        if found:
+    if "backlog" not in options:
+        if options:
             reader.problem("backlog", "is missing: the metric whose waits are judged")
         return None
-    return QueueSpec(**found)
+    return QueueSpec(**options)
 
 
 def _written(reader: Reader) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _written(reader: Reader) -> dict[str, Any]:
 def _of_rules(specs: Iterable[RuleSpec]) -> dict[str, Any]:
     """What the first `service_level` rule says, those nested in composites included."""
     rules = flatten_rules(build_rule(spec.type, spec.options, name=spec.name) for spec in specs)
-    rule = next((each for each in rules if isinstance(each, ServiceLevelRule)), None)
+    rule = next((candidate for candidate in rules if isinstance(candidate, ServiceLevelRule)), None)
     if rule is None:
         return {}
     objective, params = rule.objective, rule.params

@@ -85,7 +85,7 @@ def _judged(kind: str, name: str, options: Mapping[str, Any]) -> _Judged:
         rule = build_rule(kind, options, name=name)
     except RuleError as error:
         return _Judged(error.problems)
-    learning = (memory_name(each) for each in flatten_rules((rule,)) if hasattr(each, "learn"))
+    learning = (memory_name(member) for member in flatten_rules((rule,)) if hasattr(member, "learn"))
     return _Judged({}, metrics_of(rule), tuple(learning))
 
 
@@ -254,7 +254,7 @@ class TargetTable:
         names = table.names()
         if len(names) > MAX_METRICS:
             table.problem("", f"found {len(names)} metrics; at most {MAX_METRICS} are accepted per target")
-        found: dict[str, policy.MetricSpec] = {}
+        metrics: dict[str, policy.MetricSpec] = {}
         for name in names:
             if not name.isidentifier() or keyword.iskeyword(name) or name in CAPACITY_NAMES:
                 table.problem(
@@ -264,18 +264,18 @@ class TargetTable:
                 )
             reader = table.table(name)
             if reader is not None:
-                found[name] = self._metric(reader)
+                metrics[name] = self._metric(reader)
         # A window beyond its own limit is reported there.
         samples = sum(
             min(m.window.span / m.window.interval, MAX_SAMPLES) * (COUNTER_SAMPLES if m.counter else 1)
-            for m in found.values()
+            for m in metrics.values()
         )
         if samples > MAX_TARGET_SAMPLES:
             table.problem(
                 "",
                 f"their windows hold {samples:.0f} samples together; a target stores at most {MAX_TARGET_SAMPLES}",
             )
-        return found
+        return metrics
 
     def _metric(self, reader: Reader) -> policy.MetricSpec:
         kind = reader.require("collector", "", as_text)
@@ -314,7 +314,7 @@ class TargetTable:
         return count, counter or count in getattr(cls, "GROWING", ()), timing
 
     def _rules(self, metrics: Collection[str]) -> tuple[policy.RuleSpec, ...]:
-        found: list[policy.RuleSpec] = []
+        specs: list[policy.RuleSpec] = []
         for index, reader in enumerate(self._reader.tables("rules")):
             kind = reader.require("type", "", as_text)
             name = reader.take("name", kind.partition(":")[2] or kind or f"rule {index}", as_text)
@@ -330,16 +330,16 @@ class TargetTable:
                     reader.problem(
                         "", f"names metric '{metric}'; the target has {', '.join(metrics) or 'none'}"
                     )
-            for each in judged.learning:
-                if each in self._learning:
-                    reader.problem("name", f"another rule is called '{each}'; {_NEEDS_A_NAME}")
-                self._learning.append(each)
-            found.append(policy.RuleSpec(type=kind, name=name, options=options.values))
+            for learner in judged.learning:
+                if learner in self._learning:
+                    reader.problem("name", f"another rule is called '{learner}'; {_NEEDS_A_NAME}")
+                self._learning.append(learner)
+            specs.append(policy.RuleSpec(type=kind, name=name, options=options.values))
         if len(self._learning) > MAX_LEARNING:
             text = f"found {len(self._learning)} rules that learn; at most {MAX_LEARNING} are accepted per target"
             self._reader.problem("rules", text)
-        if not found:
+        if not specs:
             self._reader.problem(
                 "rules", 'no rule is configured; add a table such as [[...rules]] type = "threshold"'
             )
-        return tuple(found)
+        return tuple(specs)

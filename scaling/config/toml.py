@@ -25,7 +25,7 @@ def parsed(text: str) -> dict[str, Any]:
         raise ValueError(f"not valid TOML: {describe_error(error)}") from None
     level: list[Any] = [tree]
     for _ in range(DEEPEST):
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
         level = [inner for inner in level if isinstance(inner, dict | list)]
     if level:
         raise ValueError(f"tables and arrays are nested deeper than {DEEPEST} levels")
@@ -75,18 +75,18 @@ def table_lines(path: str, table: Mapping[str, Any], opening: str = "[{}]") -> I
                 else table_lines(below, value)
             )
         elif _tables(value):
-            for each in value:
-                yield from ("", f"[[{below}]]", *(f"{bare_key(k)} = {_wide(v)}" for k, v in each.items()))
+            for item in value:
+                yield from ("", f"[[{below}]]", *(f"{bare_key(k)} = {_wide(v)}" for k, v in item.items()))
 
 
 def _wide(value: Any) -> str:
     """A list of tables with a line for each."""
     if not isinstance(value, list) or not _tables(value):
         return as_toml(value)
-    return "\n".join(("[", *(f"  {as_toml(each)}," for each in value), "]"))
+    return "\n".join(("[", *(f"  {as_toml(item)}," for item in value), "]"))
 
 
 def _tables(value: Any) -> bool:
     if isinstance(value, Mapping):
         return True
-    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)

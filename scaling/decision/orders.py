@@ -171,8 +171,8 @@ def acknowledge(
     _only(order, "notice", "worker", "by")
     for key in ("notice", "worker"):
         if not isinstance(order.get(key), str) or not 0 < len(order[key]) <= MAX_NAME:
-            found = f"found {order[key]!r}" if key in order else "is missing"
-            raise OrderError(f"{key}: {found}; accepted is a text of 1 to {MAX_NAME} characters")
+            problem = f"found {order[key]!r}" if key in order else "is missing"
+            raise OrderError(f"{key}: {problem}; accepted is a text of 1 to {MAX_NAME} characters")
     notice, worker, known = order["notice"], order["worker"], controls.acknowledged
     workers = known.workers if known is not None and known.notice == notice else ()
     if worker not in workers:

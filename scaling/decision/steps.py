@@ -161,7 +161,7 @@ class Steps(Situation):
             return self._hold_stabilizing(wanted)
         direction = Direction.OUT if stable > current else Direction.IN
         if holds := blockers.find_blockers(self, direction, stable):
-            limits, lifts = tuple(limit for limit, _ in holds), all_lifted(own for _, own in holds)
+            limits, lifts = tuple(limit for limit, _ in holds), all_lifted(lifted for _, lifted in holds)
             return self.hold(limits[0].reason, lifts, self.verdict.note, limits=limits)
         return self._reduce_change(wanted, stable, direction, reason)
 

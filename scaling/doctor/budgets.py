@@ -31,13 +31,16 @@ def checks_of(settings: Settings, autoscaler: Autoscaler) -> Iterator[Check]:
 
     async def call() -> list[Finding]:
         expected = short_budgets(autoscaler.config, budgets_of(settings))
-        found = [warning(NAME, "expected", each.text.removeprefix(f"{NAME}: "), _REMEDY) for each in expected]
+        warnings = [
+            warning(NAME, "expected", shortage.text.removeprefix(f"{NAME}: "), _REMEDY)
+            for shortage in expected
+        ]
         try:
             absent = await table_absent(settings, STORAGE, TableCallCounts.TABLE, write=False)
             counts = () if absent else await noting.counts.read()
         finally:
             await noting.aclose()
-        return [*found, *verdicts(seen(counts, clock()))]
+        return [*warnings, *verdicts(seen(counts, clock()))]
 
     needs = Needs("the 'Storage Table Data Reader' role", f"the storage account of {STORAGE}")
     yield Check(NAME, "budgets", needs, call)
@@ -45,20 +48,20 @@ def checks_of(settings: Settings, autoscaler: Autoscaler) -> Iterator[Check]:
 
 def verdicts(calls: CallsSeen) -> list[Finding]:
     """A warning for each budget that did not suffice, by API and scope; else how near the nearest came."""
-    found, shares = [], list[tuple[float, str]]()
+    findings, shares = [], list[tuple[float, str]]()
     for process in calls.processes:
-        for each in process.calls:
-            subject = f"{each.api} of {each.scope}"
-            if each.refused_hour:
-                made = f"{each.refused_hour} of {count_text(each.last_hour + each.refused_hour, 'call')} of the last hour were"
-                text = f"{made} refused in process {process.process}: the budget of {each.budget_text} does not suffice"
-                found.append(warning(NAME, subject, text, _REMEDY))
-            elif each.budget and each.seconds:
-                most = each.budget * 60.0 / each.seconds
+        for usage in process.calls:
+            subject = f"{usage.api} of {usage.scope}"
+            if usage.refused_hour:
+                made = f"{usage.refused_hour} of {count_text(usage.last_hour + usage.refused_hour, 'call')} of the last hour were"
+                text = f"{made} refused in process {process.process}: the budget of {usage.budget_text} does not suffice"
+                findings.append(warning(NAME, subject, text, _REMEDY))
+            elif usage.budget and usage.seconds:
+                most = usage.budget * 60.0 / usage.seconds
                 shares.append(
-                    (each.last_minute / most, f"{subject}, {each.last_minute} of {most:g} a minute")
+                    (usage.last_minute / most, f"{subject}, {usage.last_minute} of {most:g} a minute")
                 )
-    if not found:
+    if not findings:
         nearest = f"the most used: {max(shares)[1]}" if shares else "nothing was called within the last hour"
-        found.append(ok(NAME, "budgets", f"they suffice; {nearest}"))
-    return found
+        findings.append(ok(NAME, "budgets", f"they suffice; {nearest}"))
+    return findings

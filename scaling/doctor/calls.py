@@ -162,7 +162,7 @@ async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int 
     async with open_resources(settings) as client:
         if not may_be_on(at(await client.get(plan_id, SITES_VERSION), "properties.perSiteScaling")):
             return None
-        sites = [each async for each in client.entries(f"{plan_id}/sites", SITES_VERSION)]
+        sites = [site async for site in client.entries(f"{plan_id}/sites", SITES_VERSION)]
 
         async def workers_of(site: Mapping[str, Any]) -> int | None:
             try:
@@ -175,16 +175,16 @@ async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int 
             return workers if isinstance(workers, int) else None
 
         workers = await gather(workers_of, sites, at_once=APPS_AT_ONCE)
-        return {str(site.get("name")): each for site, each in zip(sites, workers, strict=True)}
+        return {str(site.get("name")): count for site, count in zip(sites, workers, strict=True)}
 
 
 def runtime(settings: Settings, root: Path) -> Runtime:
     """What this process runs on, and what the app was tested with."""
     installed: dict[str, str] = {}
-    for each in metadata.distributions():
-        if (name := each.metadata["Name"]) is not None:
+    for distribution in metadata.distributions():
+        if (name := distribution.metadata["Name"]) is not None:
             # Of two the first is imported: the platform brings some of its own.
-            installed.setdefault(normal(name), each.version)
+            installed.setdefault(normal(name), distribution.version)
     pinned = root / "requirements.txt"
     text = pinned.read_text(encoding="utf-8") if pinned.is_file() else None
     return Runtime(sys.version_info[:2], installed, text, settings)

@@ -188,8 +188,8 @@ async def _clock(case: Case) -> list[Finding]:
 async def _schedules(case: Case) -> list[Finding]:
     sliced = case.settings.get(HOSTING, "").strip().casefold() == "slices"
     names = (*TIMERS, SLICES) if sliced else TIMERS
-    found = [verdicts.schedule(name, case.settings.get(name), case.clock()) for name in names]
-    return [*found, verdicts.time_zone(case.settings.get("WEBSITE_TIME_ZONE"))]
+    findings = [verdicts.schedule(name, case.settings.get(name), case.clock()) for name in names]
+    return [*findings, verdicts.time_zone(case.settings.get("WEBSITE_TIME_ZONE"))]
 
 
 async def _versions(case: Case) -> list[Finding]:
@@ -328,9 +328,9 @@ async def _decisions(case: Case, autoscaler: Autoscaler, targets: Sequence[str])
         return [verdicts.newer_state(str(error))]
     finally:
         await states.aclose()
-    found = []
+    findings = []
     for target in targets:
         last = snapshots[target].state.last if target in snapshots else None
         every = max(config.policies[target].interval, config.interval)
-        found.append(verdicts.decisions(target, None if last is None else last.at, every, case.clock()))
-    return found
+        findings.append(verdicts.decisions(target, None if last is None else last.at, every, case.clock()))
+    return findings

@@ -93,6 +93,8 @@ async def examined(targets: str = "") -> tuple[Response, list[str]]:
     except ValueError as error:
         return error_response(400, str(error)), []
     lines = [
-        f"doctor: {each.verdict}: {each.line}" for each in checkup.findings if each.verdict is not Verdict.OK
+        f"doctor: {finding.verdict}: {finding.line}"
+        for finding in checkup.findings
+        if finding.verdict is not Verdict.OK
     ]
     return json_response(checkup.document()), lines

@@ -67,9 +67,9 @@ async def run(
                 return [troubled(check.name, check.subject, Trouble.SILENT, text, check.needs)], True
             return _findings_of(check, answer), False
 
-    found = await asyncio.gather(*map(one, checks))
-    findings = tuple(finding for each, _ in found for finding in each)
-    return Checkup(findings, sum(left for _, left in found))
+    results = await asyncio.gather(*map(one, checks))
+    findings = tuple(finding for part, _ in results for finding in part)
+    return Checkup(findings, sum(left for _, left in results))
 
 
 def _carried_out(check: Check, seconds: float) -> Sequence[Finding]:
@@ -93,8 +93,10 @@ def _findings_of(check: Check, answer: asyncio.Future[Sequence[Finding]]) -> Seq
 
 
 def _not_tried(check: Check, budget: float) -> Finding:
-    found = f"not tried: the checks before it took all of the {number_text(budget)} s"
-    return unknown(check.name, check.subject, found, "run it on a few targets: tidemark doctor --target NAME")
+    reason = f"not tried: the checks before it took all of the {number_text(budget)} s"
+    return unknown(
+        check.name, check.subject, reason, "run it on a few targets: tidemark doctor --target NAME"
+    )
 
 
 # -- what an error of an SDK, a store or a user's own class means for the one who has to act ----------------
@@ -123,7 +125,7 @@ def trouble_of(error: Exception) -> Trouble:
         return Trouble.DISABLED
     trouble = _by_kind(_origin(error))
     if trouble is Trouble.OTHER and isinstance(error, _OURS):
-        return next((each for words, each in _WORDS.items() if words in error_text(error)), trouble)
+        return next((kind for words, kind in _WORDS.items() if words in error_text(error)), trouble)
     return trouble
 
 

@@ -82,20 +82,20 @@ def by_environment(settings: Settings) -> list[Finding]:
         remedy = f"{fitting}, for App Service authentication is {'on' if platform else 'off'}; {_SET}"
         return [failed(CHECK, SIGN_IN, f"is '{shorten(text, 60)}', which counts as off", remedy)]
     if wanted and not platform:
-        found = f"is on, and App Service authentication is off ({AUTHENTICATION}): keys open the app, nobody can sign in"
+        state = f"is on, and App Service authentication is off ({AUTHENTICATION}): keys open the app, nobody can sign in"
         return [
             failed(
                 CHECK,
                 SIGN_IN,
-                found,
+                state,
                 f"turn that on; or remove {SIGN_IN}, and function keys open the app; {_SET}",
             )
         ]
     if platform and not wanted:
-        found = (
+        state = (
             "is off, and App Service authentication is on: whoever signs in needs a function key all the same"
         )
-        return [warning(CHECK, SIGN_IN, found, f"set {SIGN_IN} to true, or turn the platform's off; {_SET}")]
+        return [warning(CHECK, SIGN_IN, state, f"set {SIGN_IN} to true, or turn the platform's off; {_SET}")]
     return [
         ok(CHECK, SIGN_IN, "people sign in, roles decide" if wanted else "off: function keys open the app")
     ]
@@ -106,8 +106,8 @@ def by_platform(settings: Settings, auth: Mapping[str, Any]) -> list[Finding]:
     on, mode = at(auth, "platform.enabled") is True, auth_mode_of(settings)
     if on != mode.platform:
         now = "on" if on else "off"
-        found = f"App Service authentication is {now}, and this process was started before that"
-        return [warning(CHECK, "authsettingsV2", found, "restart the app")]
+        state = f"App Service authentication is {now}, and this process was started before that"
+        return [warning(CHECK, "authsettingsV2", state, "restart the app")]
     if not on:
         return [ok(CHECK, "authsettingsV2", "off, as this process's settings say")]
     return [*_problems(auth, sign_in=mode.sign_in)] or [
@@ -124,14 +124,14 @@ def _problems(auth: Mapping[str, Any], *, sign_in: bool) -> Iterator[Finding]:
         )
     audiences = at(entra, "validation.allowedAudiences")
     if client and isinstance(audiences, list) and audiences and f"api://{client}" not in audiences:
-        found = f"does not accept tokens for api://{client}, which the command line (--app) asks for"
-        yield warning(CHECK, "authsettingsV2", found, f"add it to the allowed token audiences; {_SET}")
+        problem = f"does not accept tokens for api://{client}, which the command line (--app) asks for"
+        yield warning(CHECK, "authsettingsV2", problem, f"add it to the allowed token audiences; {_SET}")
     action = str(at(auth, "globalValidation.unauthenticatedClientAction") or "RedirectToLoginPage")
     required = at(auth, "globalValidation.requireAuthentication") is True
     if required and action != "AllowAnonymous":
-        found = f"requests of nobody end at the platform ({action}): health probes, keys and runs from the portal do not reach the app"
+        problem = f"requests of nobody end at the platform ({action}): health probes, keys and runs from the portal do not reach the app"
         remedy = f"let them through (AllowAnonymous): the app itself refuses who may not; {_SET}"
-        yield (warning if sign_in else failed)(CHECK, "authsettingsV2", found, remedy)
+        yield (warning if sign_in else failed)(CHECK, "authsettingsV2", problem, remedy)
 
 
 def unknown_setting(problem: str) -> Finding:
@@ -147,9 +147,9 @@ def by_answers(address: str, bare: Answer, forged: Answer, *, sign_in: bool | No
 
 def unreached(address: str, error: OSError) -> Finding:
     """An app that is closed to the internet may not reach itself by its name."""
-    found = f"cannot be asked from here: {str(error) or type(error).__name__}"
+    reason = f"cannot be asked from here: {str(error) or type(error).__name__}"
     return warning(
-        CHECK, address, found, f"ask from where people are: tidemark doctor --app https://{address}"
+        CHECK, address, reason, f"ask from where people are: tidemark doctor --app https://{address}"
     )
 
 
@@ -164,18 +164,18 @@ def _of_nobody(address: str, bare: Answer, *, sign_in: bool | None) -> Finding:
         remedy = "read the log stream of the app: it may be stopped, starting, or closed to this network"
         return unknown(CHECK, subject, f"answers {bare.status} without a word of the app's", remedy)
     if sign_in:
-        found = (
+        reason = (
             f"the request ends before the app ({bare.status}): the app expects the platform to let it through"
         )
         remedy = f"set the platform's action for unauthenticated requests to AllowAnonymous; {_SET}"
-        return warning(CHECK, subject, found, remedy)
+        return warning(CHECK, subject, reason, remedy)
     return ok(CHECK, subject, f"refused before the app ({bare.status})")
 
 
 def _of_forger(address: str, forged: Answer) -> Finding:
     subject = f"{address} to a forger"
     if forged.status == 200:
-        found = "the header of a signed-in operator is believed, whoever sends it"
+        reason = "the header of a signed-in operator is believed, whoever sends it"
         remedy = f"stop the app at once; then turn App Service authentication on, which takes such headers away ({_SET})"
-        return failed(CHECK, subject, found, remedy)
+        return failed(CHECK, subject, reason, remedy)
     return ok(CHECK, subject, f"a forged principal is refused ({forged.status})")

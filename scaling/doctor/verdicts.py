@@ -82,7 +82,7 @@ def allows(entries: Sequence[Mapping[str, Any]], action: str) -> bool:
     """
 
     def names(patterns: Any) -> bool:
-        return any(fnmatchcase(action.casefold(), str(each).casefold()) for each in patterns or ())
+        return any(fnmatchcase(action.casefold(), str(pattern).casefold()) for pattern in patterns or ())
 
     return any(names(entry.get("actions")) and not names(entry.get("notActions")) for entry in entries)
 
@@ -91,8 +91,8 @@ def right(subject: str, entries: Sequence[Mapping[str, Any]], action: str, needs
     """Whether the identity may do `action`, by Resource Manager's own word."""
     if allows(entries, action):
         return ok("right", subject, f"may {action}")
-    found = f"may not {action} (of {count_text(len(entries), 'role')} there)"
-    return troubled("right", subject, Trouble.REFUSED, found, needs)
+    refusal = f"may not {action} (of {count_text(len(entries), 'role')} there)"
+    return troubled("right", subject, Trouble.REFUSED, refusal, needs)
 
 
 def unknown_right(subject: str, action: str) -> Finding:
@@ -143,7 +143,7 @@ def poison(count: int, messages: Sequence[PoisonMessage]) -> Finding:
         return ok("poison", "queues", "none")
     first = f"; the first: {messages[0].body[:200]}" if messages else ""
     queues = sorted({message.queue for message in messages} or _COST_OF_POISON)
-    lost = "; ".join(f"{each} holds {_COST_OF_POISON.get(each, 'messages')}" for each in queues)
+    lost = "; ".join(f"{name} holds {_COST_OF_POISON.get(name, 'messages')}" for name in queues)
     return warning(
         "poison",
         "queues",
@@ -263,11 +263,11 @@ def apps(plan: str, workers: Mapping[str, int | None] | None, maximum: int) -> F
     """Whether more instances of the plan are more instances of its apps; `workers` as of `calls.workers_of_apps`."""
     if workers is None:
         return ok("apps", plan, "every app runs on every instance of the plan")
-    short = {name: each for name, each in sorted(workers.items()) if each is None or each < maximum}
+    short = {name: count for name, count in sorted(workers.items()) if count is None or count < maximum}
     if not short:
         return ok("apps", plan, f"scaled by app (perSiteScaling), and each may run on {maximum} instances")
     shown = ", ".join(
-        f"{name} {'unknown' if each is None else each}" for name, each in list(short.items())[:3]
+        f"{name} {'unknown' if count is None else count}" for name, count in list(short.items())[:3]
     )
     more = f", and {len(short) - 3} more" if len(short) > 3 else ""
     return warning(
@@ -308,11 +308,11 @@ def versions(runtime: Runtime) -> list[Finding]:
 
 
 def _python(runtime: Runtime) -> Finding:
-    found = ".".join(map(str, runtime.python))
+    python = ".".join(map(str, runtime.python))
     low, high = (".".join(map(str, version)) for version in PYTHONS)
     if PYTHONS[0] <= runtime.python <= PYTHONS[1]:
-        return ok("versions", "Python", f"{found}, Tidemark {VERSION}")
-    return failed("versions", "Python", found, f"set the app's Python to {low} to {high}")
+        return ok("versions", "Python", f"{python}, Tidemark {VERSION}")
+    return failed("versions", "Python", python, f"set the app's Python to {low} to {high}")
 
 
 def _host(settings: Mapping[str, str]) -> list[Finding]:

@@ -57,11 +57,11 @@ def verdict(webhook: Webhook, leave: Leave, origin: str) -> Finding:
         rate = f", at most {leave.rate} messages a minute" if leave.rate not in {"", "*"} else ""
         return ok(NAME, webhook.name, f"lets {origin} send{rate}")
     if webhook.handshake or leave.allowed:
-        found = f"lets '{leave.allowed}' send" if leave.allowed else "lets nobody send"
-        found = f"{found}, not '{origin}' (OPTIONS answered {leave.status})"
+        permission = f"lets '{leave.allowed}' send" if leave.allowed else "lets nobody send"
+        permission = f"{permission}, not '{origin}' (OPTIONS answered {leave.status})"
         if webhook.handshake:
-            return failed(NAME, webhook.name, found, f"{allowing}, or take `handshake` away")
-        return warning(NAME, webhook.name, found, allowing)
+            return failed(NAME, webhook.name, permission, f"{allowing}, or take `handshake` away")
+        return warning(NAME, webhook.name, permission, allowing)
     if leave.status >= 500:
         return warning(NAME, webhook.name, f"answered {leave.status}", "see whether the receiver is in order")
     return ok(

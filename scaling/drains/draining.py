@@ -76,8 +76,8 @@ def unanswered(state: TargetState, controls: Controls, now: float) -> str | None
     drain = open_drain(state)
     if drain is None or now < drain.deadline or sendable_from(state, controls) < inf:
         return None
-    found = len(workers_of(drain, controls))
-    return f"{found} of {count_text(drain.needed, 'worker')} had acknowledged by the deadline"
+    acknowledged = len(workers_of(drain, controls))
+    return f"{acknowledged} of {count_text(drain.needed, 'worker')} had acknowledged by the deadline"
 
 
 def end_unanswered(state: TargetState, now: float) -> TargetState:
@@ -103,7 +103,7 @@ def instances_to_remove(policy: Policy, state: TargetState, controls: Controls) 
     drain = open_drain(state)
     if drain is None or not policy.spec.facts.removes_named:
         return ()
-    named = [each for each in workers_of(drain, controls) if each != EVERY_WORKER]
+    named = [worker for worker in workers_of(drain, controls) if worker != EVERY_WORKER]
     return tuple(named[: drain.needed]) if len(named) >= drain.needed else ()
 
 
@@ -112,7 +112,7 @@ def with_end(state: TargetState) -> TargetState:
     drain = state.drain
     if drain is None or drain.end is not None or open_drain(state) is not None:
         return state
-    effect = next((each for each in state.effects if each.action_id == drain.notice), None)
+    effect = next((ordered for ordered in state.effects if ordered.action_id == drain.notice), None)
     gone = state.withdrawn if state.withdrawn and state.withdrawn.action_id == drain.notice else None
     at = effect.at if effect else gone.at if gone else state.last.at if state.last else drain.at
     end = DrainEnd.WITHDRAWN if effect is None else DrainEnd.DONE
@@ -124,6 +124,6 @@ def drain_text(state: TargetState, controls: Controls, now: float) -> str:
     drain = open_drain(state)
     if drain is None or sendable_from(state, controls) <= now:
         return ""
-    found, left = len(workers_of(drain, controls)), max(drain.deadline - now, 0.0)
-    text = f"; {found} of {count_text(drain.needed, 'worker')} have acknowledged, {left:.0f} s left"
+    acknowledged, left = len(workers_of(drain, controls)), max(drain.deadline - now, 0.0)
+    text = f"; {acknowledged} of {count_text(drain.needed, 'worker')} have acknowledged, {left:.0f} s left"
     return f"{text}, after which it is carried out" if drain.goes_anyway else text

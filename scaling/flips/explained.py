@@ -123,9 +123,11 @@ class _Explaining:
 
     def _conditions_to_stop(self) -> Lifts:
         out = (self.made.desired or 0) > self.case.view.current
-        own = _OF[Direction.OUT if out else Direction.IN]
-        voters = [v for v in self.case.verdicts if v.reason is own]
-        known_lifts = [self._lifts_named(verdict, lambda outcome: outcome is not own) for verdict in voters]
+        stopped = _OF[Direction.OUT if out else Direction.IN]
+        voters = [v for v in self.case.verdicts if v.reason is stopped]
+        known_lifts = [
+            self._lifts_named(verdict, lambda outcome: outcome is not stopped) for verdict in voters
+        ]
         opaque = [name for name in self._opaque_quantities() if not self.case.policy.learns]
         if out:
             known = [lifts for lifts in known_lifts if lifts]

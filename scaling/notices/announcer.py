@@ -52,13 +52,13 @@ CLEAN_SECONDS = 3_600.0
 def sender_of(policies: Mapping[str, Policy], settings: Mapping[str, str]) -> Sender:
     """As the messages name it. A resource id is an option of most scalers."""
     ids = {name: policy.spec.scaler_options.get("resource_id") for name, policy in policies.items()}
-    resources = {name: found for name, found in ids.items() if isinstance(found, str)}
+    resources = {name: resource_id for name, resource_id in ids.items() if isinstance(resource_id, str)}
     return Sender(settings.get(SITE, "").strip() or "local", resources)
 
 
 def unusable(notify: Notify, settings: Mapping[str, str]) -> list[Problem]:
     """What is wrong with the app settings that webhooks name; none of their values is shown."""
-    trusted, found = trusted_hosts(settings), list[Problem]()
+    trusted, texts = trusted_hosts(settings), list[Problem]()
     for webhook in notify.webhooks.values():
         problems = list[str]()
         named = {webhook.url_setting, webhook.key_setting, *webhook.headers.values()} - {None, ""}
@@ -75,8 +75,8 @@ def unusable(notify: Notify, settings: Mapping[str, str]) -> list[Problem]:
                 _key(webhook, settings[webhook.key_setting])
         except AddressError as error:
             problems.append(str(error))
-        found += [Problem(f"notify.webhooks.{webhook.name}", text) for text in problems]
-    return found
+        texts += [Problem(f"notify.webhooks.{webhook.name}", text) for text in problems]
+    return texts
 
 
 class Delivered(Struct, frozen=True):
@@ -143,7 +143,7 @@ class Announcer:
         return lines, warnings
 
     async def _round(self, webhook: Webhook, now: float, lines: list[str], warnings: list[str]) -> None:
-        queue = {each.notice.id: each for each in await self._outbox.waiting(webhook.name)}
+        queue = {waiting.notice.id: waiting for waiting in await self._outbox.waiting(webhook.name)}
         while webhook.counts_floods and (rows := fold_flood(queue.values())):
             await self._outbox.save(webhook.name, rows)
             queue.update((row.notice.id, row) for row in rows)
@@ -154,13 +154,13 @@ class Announcer:
         for queued in due(queue.values(), now, AT_ONCE):
             begun = with_next_try(queued, now)
             await self._outbox.save(webhook.name, [begun])
-            found = await self.deliver(webhook, begun.notice, now)
-            if found.problem is None:
+            delivered = await self.deliver(webhook, begun.notice, now)
+            if delivered.problem is None:
                 await self._outbox.save(webhook.name, [structs.replace(begun, done=True)])
                 sent += 1
                 continue
-            warnings.append(await self._failed(webhook, begun, found, now))
-            if not found.answered:
+            warnings.append(await self._failed(webhook, begun, delivered, now))
+            if not delivered.answered:
                 break
         if sent:
             lines.append(f"notify {webhook.name}: {count_text(sent, 'message')} delivered")
@@ -210,8 +210,8 @@ class Announcer:
             return None
         leave, origin = await asked_leave(webhook, self._settings, self._outward), origin_of(self._settings)
         if not leave.holds_for(origin):
-            found = f"'{leave.allowed}'" if leave.allowed else "nobody"
-            return f"lets {found} send, not '{origin}' (OPTIONS answered {leave.status})"
+            allowed = f"'{leave.allowed}'" if leave.allowed else "nobody"
+            return f"lets {allowed} send, not '{origin}' (OPTIONS answered {leave.status})"
         self._allowed_until[webhook.name] = now + ALLOWED_SECONDS
         return None
 

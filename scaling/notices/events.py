@@ -71,12 +71,12 @@ def announced(notify: Notify, target: str, before: TargetState, after: TargetSta
         *ended,
     )
     # A rule or a scaler of the user's own may have said anything, also what no table and no message can hold.
-    found = (*known.notices, *(structs.replace(each, text=sanitize_line(each.text)) for each in new))
-    if len(found) > KEPT:
+    notices = (*known.notices, *(structs.replace(notice, text=sanitize_line(notice.text)) for notice in new))
+    if len(notices) > KEPT:
         # Workers wait for the last notice of a drain, after the end of the one before; earlier ones are over.
-        drains = tuple(each for each in found if each.kind is NoticeKind.DRAIN)[-2:]
-        found = (replace_by_one([each for each in found if each not in drains]), *drains)
-    telling = Telling(found, standing)
+        drains = tuple(notice for notice in notices if notice.kind is NoticeKind.DRAIN)[-2:]
+        notices = (replace_by_one([notice for notice in notices if notice not in drains]), *drains)
+    telling = Telling(notices, standing)
     return structs.replace(after, telling=None if telling == Telling() else telling)
 
 
@@ -162,18 +162,18 @@ def _not_carried_out(target: str, before: TargetState, after: TargetState) -> It
 
 
 def _external_changes(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
-    found = after.external_change
-    if found is None or (before.external_change is not None and before.external_change.seen == found.seen):
+    change = after.external_change
+    if change is None or (before.external_change is not None and before.external_change.seen == change.seen):
         return
     yield Notice(
-        id=f"external_change:{decision_id(target, found.at)}",
+        id=f"external_change:{decision_id(target, change.at)}",
         kind=NoticeKind.EXTERNAL_CHANGE,
         target=target,
-        at=found.at,
-        text=f"{target}: expected {found.expected}, found {found.seen}: somebody else changed it",
+        at=change.at,
+        text=f"{target}: expected {change.expected}, found {change.seen}: somebody else changed it",
         reason=Reason.EXTERNAL_CHANGE,
-        current=found.expected,
-        reached=found.seen,
+        current=change.expected,
+        reached=change.seen,
     )
 
 

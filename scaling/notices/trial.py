@@ -19,6 +19,6 @@ async def tested(announcer: Announcer | None, webhook: str | None, now: float) -
         configured = ", ".join(named) or "none; add a table [notify.webhooks.NAME] to tidemark.toml"
         raise OrderError(f"webhook: found '{webhook or ''}'; configured are {configured}")
     notice = test_notice(now)
-    chosen = [each for name, each in named.items() if webhook in {None, name}]
-    answers = await asyncio.gather(*(announcer.deliver(each, notice, now) for each in chosen))
-    return {each.name: answer for each, answer in zip(chosen, answers, strict=True)}
+    chosen = [candidate for name, candidate in named.items() if webhook in {None, name}]
+    answers = await asyncio.gather(*(announcer.deliver(sender, notice, now) for sender in chosen))
+    return {sender.name: answer for sender, answer in zip(chosen, answers, strict=True)}

@@ -59,24 +59,24 @@ def make_storable(verdict: Verdict, *, ours: bool) -> Verdict:
         verdict,
         evidence=tuple(
             structs.replace(
-                each,
-                rule=_name(each.rule),
-                metric=_name(each.metric),
-                statistic=_name(each.statistic),
-                comparator=_name(each.comparator),
-                samples=min(max(each.samples, 0), MOST),
+                evidence,
+                rule=_name(evidence.rule),
+                metric=_name(evidence.metric),
+                statistic=_name(evidence.statistic),
+                comparator=_name(evidence.comparator),
+                samples=min(max(evidence.samples, 0), MOST),
             )
-            for each in verdict.evidence[:NUMBERS_KEPT]
+            for evidence in verdict.evidence[:NUMBERS_KEPT]
         ),
         flips=tuple(
             structs.replace(
-                each,
+                flip,
                 conditions=tuple(
                     structs.replace(c, quantity=_name(c.quantity), comparator=_name(c.comparator))
-                    for c in each.conditions[:NUMBERS_KEPT]
+                    for c in flip.conditions[:NUMBERS_KEPT]
                 ),
             )
-            for each in verdict.flips[:NUMBERS_KEPT]
+            for flip in verdict.flips[:NUMBERS_KEPT]
         ),
         note=sanitize_line(verdict.note[: 2 * TEXT_CHARS])[:TEXT_CHARS],
         sentence=sanitize_line(verdict.sentence[: 2 * TEXT_CHARS])[:TEXT_CHARS],

@@ -70,9 +70,9 @@ class CompositeRule:
         self._names = tuple(name for name in names if name not in CAPACITY_NAMES)
 
     def metrics(self) -> tuple[str, ...]:
-        own = (name.partition(".")[0] for name in self._names)
+        named = (name.partition(".")[0] for name in self._names)
         nested = (name for rule in self._rules for name in metrics_of(rule))
-        return tuple(dict.fromkeys((*own, *nested)))
+        return tuple(dict.fromkeys((*named, *nested)))
 
     def levels(self, current: int) -> tuple[LevelLine, ...]:
         """The levels of the nested rules; an expression has none that could be drawn."""

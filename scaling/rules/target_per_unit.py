@@ -184,8 +184,8 @@ class TargetPerUnitRule:
             return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=GAP)
         outcome = Reason.AT_CAP if wanted > current else Reason.WITHIN_TARGET
         enough = Flip.at(quantity, ">=", float(current), outcome)
-        own = verdict.flips if wanted < current else ()
-        return Verdict(min(wanted, limit), Reason.SCALE_IN, evidence, (*own, enough))
+        flips = verdict.flips if wanted < current else ()
+        return Verdict(min(wanted, limit), Reason.SCALE_IN, evidence, (*flips, enough))
 
     def _boundaries(self, current: int, ready: int, target: float) -> tuple[float, float]:
         params = self._params

@@ -182,12 +182,12 @@ class ThresholdRule:
         self, readings: Sequence[tuple[str, Summary]], above: float | None, below: float | None
     ) -> tuple[Flip, ...]:
         """The flips of a vote to stay: any metric above, or all below."""
-        found: list[Flip] = []
+        flips: list[Flip] = []
         if above is not None:
             statistic = self._params.out_statistic
-            found += (Flip.at(f"{statistic} {name}", ">", above, _OUT) for name, _ in readings)
+            flips += (Flip.at(f"{statistic} {name}", ">", above, _OUT) for name, _ in readings)
         if below is not None:
             statistic = self._params.in_statistic
             high = (name for name, reading in readings if not reading.statistic(statistic) < below)
-            found.append(Flip(_IN, tuple(Condition(f"{statistic} {name}", "<", below) for name in high)))
-        return tuple(found)
+            flips.append(Flip(_IN, tuple(Condition(f"{statistic} {name}", "<", below) for name in high)))
+        return tuple(flips)

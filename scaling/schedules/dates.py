@@ -75,10 +75,10 @@ def _day(text: str, whole: str) -> date | tuple[int, int]:
         if match is None:
             raise ValueError
         year, month, day = int(match[1] or _LEAP_YEAR), int(match[2]), int(match[3])
-        found = date(year, month, day)
+        day_found = date(year, month, day)
     except ValueError:
         raise ValueError(f"found '{whole}'; {ACCEPTED}") from None
-    return found if match[1] else (month, day)
+    return day_found if match[1] else (month, day)
 
 
 def _moment(text: str, whole: str) -> datetime:

@@ -49,10 +49,10 @@ class Timetable:
         """
         count = 0
         if begin < end:
-            moment = self._schedule.next_after(datetime.fromtimestamp(begin, self._zone))
-            while (at := moment.timestamp()) < end and count < COUNTED:
+            run = self._schedule.next_after(datetime.fromtimestamp(begin, self._zone))
+            while (at := run.timestamp()) < end and count < COUNTED:
                 count += at > begin  # an hour that a clock repeats is passed over once
-                moment = self._schedule.next_after(moment)
+                run = self._schedule.next_after(run)
         return count
 
     def seconds_to_next(self, now: float) -> float:
@@ -71,21 +71,21 @@ class Timetable:
         if self.is_even:
             return even, even
         times = self._fortnight(span)
-        found: list[int] = []
+        counts: list[int] = []
         after_pause: list[int] = []
         for index in range(bisect_right(times, times[0] + span), len(times)):
             first = bisect_right(times, times[index] - span)
             paused = times[first] - times[first - 1] > span
-            (after_pause if paused else found).append(index - first + 1)
-        return min(found or after_pause, default=even), max(found + after_pause, default=even)
+            (after_pause if paused else counts).append(index - first + 1)
+        return min(counts or after_pause, default=even), max(counts + after_pause, default=even)
 
     def _fortnight(self, span: float) -> list[float]:
-        moment = datetime.fromtimestamp(_MONDAY, self._zone)
-        times = [moment.timestamp()]
+        run = datetime.fromtimestamp(_MONDAY, self._zone)
+        times = [run.timestamp()]
         until = _MONDAY + max(_DAYS * 86_400.0, 3 * span)
         while times[-1] < until and len(times) < _LOOKED_AT:
-            moment = self._schedule.next_after(moment)
-            times.append(moment.timestamp())
+            run = self._schedule.next_after(run)
+            times.append(run.timestamp())
         return times[1:]
 
 

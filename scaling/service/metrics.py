@@ -178,7 +178,8 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
 )
 
 _BY_KIND = {
-    kind: [each for each in INSTRUMENTS if each.of == kind] for kind in {each.of for each in INSTRUMENTS}
+    kind: [instrument for instrument in INSTRUMENTS if instrument.of == kind]
+    for kind in {instrument.of for instrument in INSTRUMENTS}
 }
 
 SHOWN_FOR = 900.0

@@ -203,7 +203,7 @@ def report_line(report: MetricsReport, interval: float | None = None) -> Line:
     fields = {
         "target": report.target,
         "at": report.at,
-        "metrics": {each.metric: each.value for each in report.samples if each.counter is None},
+        "metrics": {sample.metric: sample.value for sample in report.samples if sample.counter is None},
         "failures": msgspec.to_builtins(report.failures) or None,
         "current": capacity.current if capacity and not capacity.advised else None,
         "ready": capacity.ready if capacity else None,

@@ -30,13 +30,13 @@ READ_AT_ONCE = 1_000
 
 class _DocumentStore(TableStore):
     async def _documents(self, query: str, type_: type[_Document]) -> list[_Document]:
-        found = []
+        documents = []
         for row in await self._table.rows(query, limit=READ_AT_ONCE):
             try:
-                found.append(msgspec.json.decode("".join(of_columns(row, "Data")), type=type_))
+                documents.append(msgspec.json.decode("".join(of_columns(row, "Data")), type=type_))
             except (msgspec.DecodeError, TypeError, RecursionError):
                 continue
-        return found
+        return documents
 
     async def _delete(self, query: str) -> int:
         """Deletes at most one transaction of rows; returns how many."""

@@ -54,7 +54,7 @@ class QueuePoisonQueues:
         A missing queue holds none. Raises StoreUnavailableError.
         """
         total = 0
-        found: list[list[PoisonMessage]] = []
+        by_queue: list[list[PoisonMessage]] = []
         try:
             queues = await self._clients.get()
         except ConnectionSettingsError as error:  # what only the SDK finds wrong with them
@@ -62,8 +62,8 @@ class QueuePoisonQueues:
         for queue in queues:
             count, messages = await self._peek(queue, limit)
             total += count
-            found.append(messages)
-        in_turn = chain.from_iterable(zip_longest(*found))
+            by_queue.append(messages)
+        in_turn = chain.from_iterable(zip_longest(*by_queue))
         return total, [message for message in in_turn if message is not None][:limit]
 
     async def _peek(self, queue: QueueClient, limit: int) -> tuple[int, list[PoisonMessage]]:
@@ -84,7 +84,7 @@ class QueuePoisonQueues:
         """As the host leaves a message there. Makes the queue where it is missing. Raises StoreUnavailableError."""
         name = queue + POISON_SUFFIX
         try:
-            client = next(each for each in await self._clients.get() if each.queue_name == name)
+            client = next(known for known in await self._clients.get() if known.queue_name == name)
             try:
                 await client.send_message(body)
             except ResourceNotFoundError:

@@ -77,8 +77,8 @@ def target_row(target: str, state: TargetState, windows: Mapping[str, Window]) -
     """
     series = [_packed(window.times, window.values) for window in windows.values()]
     read = [
-        b"" if each is None else _packed(each.times, each.values, each.counters)
-        for each in (window.readings for window in windows.values())
+        b"" if readings is None else _packed(readings.times, readings.values, readings.counters)
+        for readings in (window.readings for window in windows.values())
     ]
     heads = [
         _WindowHead(
@@ -319,7 +319,7 @@ def _decode(
     try:
         value = json.loads(text)
         if isinstance(value, dict):
-            value = {name: each for name, each in value.items() if name not in without}
+            value = {name: member for name, member in value.items() if name not in without}
         _drop_old_flips(value)
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:

@@ -54,17 +54,17 @@ class TableStateStore(TableStore):
         partitions: dict[str, list[Entity]] = defaultdict(list)
         for row in await self._table.rows(_NOT_ASIDE):
             partitions[row["PartitionKey"]].append(row)
-        found: dict[str, Snapshot] = {}
+        snapshots: dict[str, Snapshot] = {}
         for target in targets:
-            found[target], _ = _snapshot(target, partitions[key_of(target)])
-        return found
+            snapshots[target], _ = _snapshot(target, partitions[key_of(target)])
+        return snapshots
 
     async def _set_aside(self, target: str, rows: Sequence[Entity]) -> Snapshot:
         """The snapshot, after what is unreadable was copied: the caller may write over it."""
-        found, damaged = _snapshot(target, rows)
+        snapshot, damaged = _snapshot(target, rows)
         for row in damaged:
             await set_aside(self._table, row)
-        return found
+        return snapshot
 
     async def save(
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None

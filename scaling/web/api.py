@@ -114,7 +114,9 @@ async def status(autoscaler: Autoscaler, caller: Caller = NOBODY) -> Response:
     problems = [
         sanitize_line(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()
     ]
-    standing = (promotion_warning(config.policies[name], each.controls) for name, each in snapshots.items())
+    standing = (
+        promotion_warning(config.policies[name], snapshot.controls) for name, snapshot in snapshots.items()
+    )
     problems += [sanitize_line(f"warning: {text}") for text in standing if text is not None]
     view = views.status_view(
         config, snapshots, poison, now=autoscaler.clock(), problems=problems, signed_in=caller.name

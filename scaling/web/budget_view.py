@@ -37,7 +37,7 @@ def budget_view(policy: Policy, state: TargetState, *, now: float) -> BudgetView
     if allowance is None:
         return None
     budget, spent, settable = allowance.budget, allowance.spent, settable_of(state.capacity)
-    allowed, kept = (settable.down(each) for each in (allowance.out, allowance.keep))
+    allowed, kept = (settable.down(amount) for amount in (allowance.out, allowance.keep))
     text = f"{allowance.text()}: {allowed} allowed, up to {kept} kept"
     if spent.since > day_of(spent.day, budget.time_zone)[0]:
         text += f"; before {time_text(spent.since)} nothing is known, and the even share is taken for spent"

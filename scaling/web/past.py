@@ -64,7 +64,7 @@ async def history(autoscaler: Autoscaler, target: str, parameters: Mapping[str, 
     log, seconds = autoscaler.ports.log, until - since
     if seconds <= 1.1 * DAY:
         entries, complete = await _all(autoscaler, target, since, until, limit=ALL_OF_A_DAY)
-        found, every = tuple(entries), 0.0
+        chosen, every = tuple(entries), 0.0
     else:
         every = seconds / MAX_PARTS
         page = await log.read(target, since=since, until=until, limit=MAX_CHANGES, changes=True)
@@ -76,10 +76,10 @@ async def history(autoscaler: Autoscaler, target: str, parameters: Mapping[str, 
 
         samples = await gather(newest, range(MAX_PARTS), at_once=AT_ONCE)
         known = {
-            (each.at, each.key): each for each in (*page.entries, *(e for some in samples for e in some))
+            (entry.at, entry.key): entry for entry in (*page.entries, *(e for some in samples for e in some))
         }
-        found = tuple(sorted(known.values(), key=lambda each: (-each.at, each.key)))
-    shown = views.log_view(LogPage(found)).entries
+        chosen = tuple(sorted(known.values(), key=lambda entry: (-entry.at, entry.key)))
+    shown = views.log_view(LogPage(chosen)).entries
     return json_response(HistoryView(target, since, until, every, complete, shown))
 
 
@@ -112,9 +112,9 @@ async def _all(
     autoscaler: Autoscaler, target: str, since: float, until: float, *, limit: int, inputs: bool = False
 ) -> tuple[list[LogEntry], bool]:
     """Entries, newest first, and whether these are all of them."""
-    found: list[LogEntry] = []
+    entries: list[LogEntry] = []
     continuation = None
-    while len(found) < limit:
+    while len(entries) < limit:
         page = await autoscaler.ports.log.read(
             target,
             since=since,
@@ -123,11 +123,11 @@ async def _all(
             continuation=continuation,
             inputs=inputs,
         )
-        found += page.entries
+        entries += page.entries
         continuation = page.continuation
         if continuation is None:
-            return found, True
-    return found, False
+            return entries, True
+    return entries, False
 
 
 async def _check(

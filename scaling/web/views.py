@@ -186,7 +186,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         limits=_limits(last),
         metrics=tuple(_metric(snapshot, name, spec, now) for name, spec in policy.spec.metrics.items()),
         levels=_levels(policy, current),
-        pauses=tuple(each for each in controls.pauses if each.until is None or now < each.until),
+        pauses=tuple(pause for pause in controls.pauses if pause.until is None or now < pause.until),
         override=override if override is not None and now < override.until else None,
         dry_run=policy.spec.dry_run if controls.dry_run is None else controls.dry_run,
         external_change=state.external_change,
@@ -274,11 +274,11 @@ _LineKey = tuple[str, str, Literal["out", "in", "guard"], int]
 
 def _levels_at(policy: Policy, count: int) -> dict[_LineKey, float]:
     """Levels by what they are, so that those of different counts can be joined to one line."""
-    found: dict[_LineKey, float] = {}
+    levels: dict[_LineKey, float] = {}
     for line in levels_of(policy.rules, count):
-        same = sum(key[:3] == (line.metric, line.statistic, line.direction) for key in found)
-        found[line.metric, line.statistic, line.direction, same] = line.value
-    return found
+        same = sum(key[:3] == (line.metric, line.statistic, line.direction) for key in levels)
+        levels[line.metric, line.statistic, line.direction, same] = line.value
+    return levels
 
 
 def _levels(policy: Policy, current: int | None) -> tuple[LevelView, ...]:
@@ -297,20 +297,20 @@ def _levels(policy: Policy, current: int | None) -> tuple[LevelView, ...]:
 
 def orders_text(view: TargetView) -> tuple[str, ...]:
     """What operators have ordered for a target, a line each."""
-    found = [
-        f"scaling {each.direction or 'in both directions'} paused "
-        f"{'until resumed' if each.until is None else f'until {time_text(each.until)}'}, by {each.by}"
-        for each in view.pauses
+    lines = [
+        f"scaling {pause.direction or 'in both directions'} paused "
+        f"{'until resumed' if pause.until is None else f'until {time_text(pause.until)}'}, by {pause.by}"
+        for pause in view.pauses
     ]
     if (override := view.override) is not None:
-        found.append(f"override to {override.capacity} until {time_text(override.until)}, by {override.by}")
+        lines.append(f"override to {override.capacity} until {time_text(override.until)}, by {override.by}")
     if view.dry_run:
-        found.append("dry-run: decisions are logged, and nothing is changed")
+        lines.append("dry-run: decisions are logged, and nothing is changed")
     if (shadow := view.shadow) is not None and shadow.promoted_at is not None:
-        found.append(
+        lines.append(
             f"shadow promoted at {time_text(shadow.promoted_at)}, by {shadow.promoted_by}: it decides"
         )
-    return tuple(found)
+    return tuple(lines)
 
 
 # -- the scaling log

@@ -101,7 +101,7 @@ class EventHubAgeCollector(EventHubLagCollector):
         receiving.add_done_callback(self._ended)
         try:
             await asyncio.wait({event, receiving}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-            found = await event if event.done() else await self._nothing(receiving, partition, first)
+            first_event = await event if event.done() else await self._nothing(receiving, partition, first)
         except Exception as error:
             if "stolen" not in str(getattr(error, "error", "")):
                 raise
@@ -113,9 +113,9 @@ class EventHubAgeCollector(EventHubLagCollector):
         finally:
             event.cancel()
             receiving.cancel()
-        if found.enqueued_time is None or found.sequence_number is None:
+        if first_event.enqueued_time is None or first_event.sequence_number is None:
             raise ValueError(f"the event {first} of partition {partition} does not say when it came")
-        return found.sequence_number, found.enqueued_time.timestamp()
+        return first_event.sequence_number, first_event.enqueued_time.timestamp()
 
     async def _nothing(self, receiving: asyncio.Task[None], partition: str, first: int) -> Any:
         """Raises what receiving raised, if it did."""

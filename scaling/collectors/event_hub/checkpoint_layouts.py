@@ -102,10 +102,10 @@ def position_in_metadata(metadata: Mapping[str, str] | None) -> int | None:
 
     Raises CheckpointError.
     """
-    found = {name.casefold(): value for name, value in (metadata or {}).items()}
-    if "sequencenumber" not in found:
+    lowercase = {name.casefold(): value for name, value in (metadata or {}).items()}
+    if "sequencenumber" not in lowercase:
         raise CheckpointError("its metadata holds no sequencenumber")
-    return _number(found["sequencenumber"], "sequencenumber in its metadata")
+    return _number(lowercase["sequencenumber"], "sequencenumber in its metadata")
 
 
 def saved_at(metadata: Mapping[str, str] | None) -> float | None:

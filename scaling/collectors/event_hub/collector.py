@@ -156,7 +156,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
 
         async def listed(self, client: ArmResources) -> list[tuple[str, None]]:
             hubs = client.entries(f"{self.namespace_id.strip().rstrip('/')}/eventhubs", _VERSION)
-            return [(str(each["name"]), None) async for each in hubs]
+            return [(str(hub["name"]), None) async for hub in hubs]
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = (
@@ -232,11 +232,11 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
 
     async def _checkpoints(self, client: Clients, partitions: Sequence[str]) -> dict[str, Checkpoint]:
         """The newest checkpoint of each partition that has one. Raises CollectError naming the container."""
-        found: dict[str, Checkpoint] = {}
+        of_partitions: dict[str, Checkpoint] = {}
         layout = self._params.layout
         try:
             for listed in layouts.listings(client.consumer, None if layout == "auto" else layout):
-                missing = [partition for partition in partitions if partition not in found]
+                missing = [partition for partition in partitions if partition not in of_partitions]
                 if not missing:
                     break
                 listing = partial(_list, client.container, missing)
@@ -244,22 +244,22 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                 candidates = [blob for many in blobs for blob in many]
                 newest = partial(self._newest, client.container, candidates)
                 read = await gather(newest, missing, at_once=PARALLEL)
-                found.update({one.partition: one for one in read if one is not None})
+                of_partitions.update({one.partition: one for one in read if one is not None})
         except AzureError as error:
             params = self._params
             label = f"{self._label}: checkpoint container '{params.container}' (connection {params.storage})"
             raise CollectError(self._explain(error, label, _BLOB_ROLE)) from error
-        return found
+        return of_partitions
 
     async def _newest(
         self, container: ContainerClient, candidates: Iterable[Checkpoint], partition: str
     ) -> Checkpoint | None:
         """Of several blobs for a partition the one written last, for that is the one in use."""
-        own = [found for found in candidates if found.partition == partition]
-        for found in sorted(own, key=lambda one: one.written_at, reverse=True):
-            position = await self._position(container, found)
+        of_partition = [candidate for candidate in candidates if candidate.partition == partition]
+        for checkpoint in sorted(of_partition, key=lambda one: one.written_at, reverse=True):
+            position = await self._position(container, checkpoint)
             if position is not None:
-                return structs.replace(found, sequence_number=position)
+                return structs.replace(checkpoint, sequence_number=position)
         return None
 
     async def _position(self, container: ContainerClient, found: Checkpoint) -> int | None:
@@ -280,11 +280,13 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         from azure.eventhub.exceptions import AuthenticationError, ConnectError
 
         if isinstance(error, ConnectError):
-            story = shorten(" ".join(str(error.message).split()), 300)
-            if error.error == "not-found" or "Status code: 404" in story:
+            details = shorten(" ".join(str(error.message).split()), 300)
+            if error.error == "not-found" or "Status code: 404" in details:
                 return f"{label or self._label}: does not exist"
             if isinstance(error, AuthenticationError):
-                return f"{label or self._label}: access refused; reading needs {role or self.ROLE} ({story})"
+                return (
+                    f"{label or self._label}: access refused; reading needs {role or self.ROLE} ({details})"
+                )
         return super()._explain(error, label, role)
 
     def _from_blob(self, checkpoint: Checkpoint | None) -> str:
@@ -296,10 +298,10 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         """Logs where checkpoints were read and what is unusual about them, when that differs from before."""
         places = Counter(checkpoint.place for checkpoint in checkpoints.values())
         unusual = [one for one in lags if one.state not in lag.USUAL]
-        story = (places, {one.partition.id: one.state for one in unusual})
-        if story == self._logged:
+        shown = (places, {one.partition.id: one.state for one in unusual})
+        if shown == self._logged:
             return
-        self._logged = story
+        self._logged = shown
         read = ", ".join(
             f"{count} of layout {place.layout} in '{self._params.container}/{place.prefix}'"
             for place, count in places.items()
@@ -330,11 +332,11 @@ async def _list(
         if listing.flat
         else container.list_blobs(name_starts_with=listing.prefix, include=["metadata"])
     )
-    found = []
+    checkpoints = []
     async for blob in blobs:
         match = listing.find(blob.name, partitions)
         if match is not None:  # a folder, which a flat listing also shows, ends in a slash and is none
             place, partition = match
             written_at = blob.last_modified.timestamp()
-            found.append(Checkpoint(place, partition, blob.name, written_at, blob.metadata or {}))
-    return found
+            checkpoints.append(Checkpoint(place, partition, blob.name, written_at, blob.metadata or {}))
+    return checkpoints

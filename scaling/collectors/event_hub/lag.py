@@ -90,9 +90,11 @@ class PartitionLag(Struct, frozen=True):
 
     def __str__(self) -> str:
         events, read = self.partition, self.checkpoint
-        found = "no checkpoint" if read is None else f"checkpoint {read}"
+        position = "no checkpoint" if read is None else f"checkpoint {read}"
         lost = f", {self.lost} of them lost" if self.lost else ""
-        return f"partition {events.id} is {self.state}: {found}, events {events.begin} to {events.last}{lost}"
+        return (
+            f"partition {events.id} is {self.state}: {position}, events {events.begin} to {events.last}{lost}"
+        )
 
 
 def is_of_earlier_hub(written_at: float, hub_created_at: float) -> bool:

@@ -68,7 +68,7 @@ class Asking:
 
     def __init__(self, settings: Mapping[str, str], *own: str) -> None:
         """`own` are addresses of services that app settings name (of a local stack, say): they are trusted as such."""
-        trusted = [settings.get(TRUSTED, ""), *(urlsplit(each).netloc for each in own)]
+        trusted = [settings.get(TRUSTED, ""), *(urlsplit(address).netloc for address in own)]
         settings = {**settings, TRUSTED: ",".join(trusted)}
         self._settings = settings
         self._outward = Outward(settings)
@@ -103,13 +103,13 @@ class Asking:
         data = None
         if body is not None:
             sent["Content-Type"], data = "application/json", json.dumps(body).encode()
-        found = await self.content(
+        body_read = await self.content(
             method, url, setting=setting, headers=sent, body=data, attempts=attempts, patience=patience
         )
         try:
-            return json.loads(found)
+            return json.loads(body_read)
         except (ValueError, RecursionError):
-            raise ValueError(f"the answer of {len(found)} bytes is no JSON") from None
+            raise ValueError(f"the answer of {len(body_read)} bytes is no JSON") from None
 
     async def content(
         self,
@@ -165,12 +165,12 @@ def _story(answer: Answer) -> str:
         document = json.loads(answer.body)
     except (ValueError, RecursionError):
         return "without words"
-    found = document.get("error", document) if isinstance(document, Mapping) else None
-    while isinstance(found, Mapping):
-        inner = found.get("innererror")
+    message = document.get("error", document) if isinstance(document, Mapping) else None
+    while isinstance(message, Mapping):
+        inner = message.get("innererror")
         deeper = inner if isinstance(inner, Mapping) and inner.get("message") else None
-        found = deeper or found.get("message")
-    return sanitize_line(found)[:MAX_STORY] if isinstance(found, str) and found else "without words"
+        message = deeper or message.get("message")
+    return sanitize_line(message)[:MAX_STORY] if isinstance(message, str) and message else "without words"
 
 
 def cloud_of(settings: Mapping[str, str]) -> str:
@@ -216,14 +216,14 @@ class NumberCollector(AzureEntityCollector[Asking]):
         return now
 
     async def _read(self, client: Asking, now: float, /) -> Reading:
-        found = await self._number(client, now)
-        if found is None:
-            found = self._empty
-        if found is None:
+        value = await self._number(client, now)
+        if value is None:
+            value = self._empty
+        if value is None:
             raise CollectError(
                 f"{self._label}: the answer holds no value, which is not zero; `empty` can say what it means"
             )
-        return Reading(self._time_of(now), {"value": found})
+        return Reading(self._time_of(now), {"value": value})
 
 
 def number(found: Any, what: str, *, in_text: bool = False) -> Number:
@@ -252,7 +252,7 @@ def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[st
     """Headers with the values of app settings. Raises ValueError naming the header whose setting is missing. It shows neither
     the value nor the text in place of a setting's name, which may be the value.
     """
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for header, setting in names.items():
         value = settings.get(setting, "").strip()
         if not value:
@@ -261,9 +261,9 @@ def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[st
             raise ValueError(
                 f"the app setting that is named for the header {header} holds what no header can"
             )
-        found[header] = value
-    hide_headers(found)
-    return found
+        headers[header] = value
+    hide_headers(headers)
+    return headers
 
 
 def address_problems(url: str) -> dict[str, str]:

@@ -65,24 +65,24 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
         grains: Annotated[int, msgspec.Meta(ge=1, le=MOST_GRAINS)] | None = None
 
         def problems(self) -> dict[str, str]:
-            found = problems_of(
+            problems = problems_of(
                 resource_id=lambda: ResourceId.parse(_plain(self.resource_id)),
                 grain=lambda: _grain(self.grain),
                 delay=lambda: duration_within(self.delay, 0.0, 86_400.0, "at most 1d"),
             )
             if self.empty is not None and self.grains is not None:
-                found["grains"] = f"found {self.grains} beside `empty`, by which each grain has a value"
+                problems["grains"] = f"found {self.grains} beside `empty`, by which each grain has a value"
             for name, value in self.dimensions.items():
                 if not name.isidentifier() or not name.isascii() or value in {"", "*"}:
-                    found["dimensions"] = (
+                    problems["dimensions"] = (
                         f"found {name} = '{value}'; accepted is the name of a dimension, and one value of it"
                     )
-            return found
+            return problems
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         resource = _plain(params.resource_id)
         name = resource.rpartition("/")[2]
-        chosen = "".join(f", {each} {value}" for each, value in params.dimensions.items())
+        chosen = "".join(f", {dimension} {value}" for dimension, value in params.dimensions.items())
         # Each is an endpoint of its own, because the reader bounds and joins the requests of all.
         super().__init__(
             f"{params.metric} of '{name}'{chosen}", settings, endpoint=self.entity(params), deadline=deadline
@@ -125,14 +125,14 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
         self._warn_of_growth(values)
         if params.empty is not None:
             at, value = end, values.get(end, params.empty)
-        elif (found := newest_of(values, series, end, params.grains or LOOK_BACK)) is not None:
-            at, value = found
+        elif (newest := newest_of(values, series, end, params.grains or LOOK_BACK)) is not None:
+            at, value = newest
         else:
             raise CollectError(
                 f"{self._label}: Azure Monitor has no value, which is not zero: of an entity without traffic, or of none that "
                 "exists. `empty` can say what it means"
             )
-        self._reported = {each: known for each, known in self._reported.items() if each in values} | {
+        self._reported = {grain: known for grain, known in self._reported.items() if grain in values} | {
             at: value
         }
         return Reading(float(at), {"value": value})

@@ -32,12 +32,12 @@ class _Strict(jmespath.functions.Functions):  # type: ignore[misc]
 
     @jmespath.functions.signature({"types": []})  # type: ignore[untyped-decorator]
     def _func_to_number(self, value: Any) -> Any:
-        found = super()._func_to_number(value)
-        if found is None and value is not None:
+        number = super()._func_to_number(value)
+        if number is None and value is not None:
             raise ValueError(
                 f"to_number() was given {sanitize_line(json.dumps(value))[:60]}, which is no number"
             )
-        return found
+        return number
 
 
 _STRICT = jmespath.Options(custom_functions=_Strict())
@@ -61,13 +61,13 @@ class HttpJsonCollector(NumberCollector):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            found = header_problems(self.headers) | address_problems(self.url)
+            problems = header_problems(self.headers) | address_problems(self.url)
             try:
                 jmespath.compile(self.path)
             except jmespath.exceptions.JMESPathError as error:
-                story = " ".join(str(error).split())
-                found["path"] = f"found '{self.path}', which is no JMESPath expression: {story}"
-            return found
+                details = " ".join(str(error).split())
+                problems["path"] = f"found '{self.path}', which is no JMESPath expression: {details}"
+            return problems
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         hide_text(params.url)
@@ -86,7 +86,7 @@ class HttpJsonCollector(NumberCollector):
         headers = {"Accept": "application/json", **headers_of(params.headers, self._settings)}
         document = await client.document("GET", params.url, setting=OPTION, headers=headers)
         try:
-            found = jmespath.search(params.path, document, options=_STRICT)
+            value = jmespath.search(params.path, document, options=_STRICT)
         except jmespath.exceptions.JMESPathError as error:
             raise ValueError(f"cannot be found in the answer: {' '.join(str(error).split())}") from None
-        return number(found, "it")
+        return number(value, "it")

@@ -50,12 +50,12 @@ class LogQueryCollector(NumberCollector):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            problems: dict[str, str] = {}
             if bool(self.workspace) == bool(self.resource_id):
-                found["workspace"] = "give either 'workspace', the id of a workspace, or 'resource_id'"
+                problems["workspace"] = "give either 'workspace', the id of a workspace, or 'resource_id'"
             if self.workspace and not _GUID.fullmatch(self.workspace):
-                found["workspace"] = f"found '{self.workspace}'; accepted is the workspace's id, a GUID"
-            return found | problems_of(
+                problems["workspace"] = f"found '{self.workspace}'; accepted is the workspace's id, a GUID"
+            return problems | problems_of(
                 resource_id=lambda: self.resource_id and ResourceId.parse(self.resource_id),
                 timespan=lambda: duration_within(self.timespan, 60.0, 30 * DAY, "1m to 30d"),
                 delay=lambda: duration_within(self.delay, 0.0, DAY, "at most 1d"),

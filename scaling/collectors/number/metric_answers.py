@@ -120,23 +120,23 @@ def newest_end(now: float, delay: float, grain: int) -> int:
 
 def region_of(answer: Any) -> str:
     """The region in an answer about a resource; empty for an answer without one."""
-    found = str(answer.get("resourceregion") or "") if isinstance(answer, Mapping) else ""
-    return found if _REGION.fullmatch(found) else ""
+    region = str(answer.get("resourceregion") or "") if isinstance(answer, Mapping) else ""
+    return region if _REGION.fullmatch(region) else ""
 
 
 def values_of(answer: Any, series: Series, end: int) -> dict[int, float]:
     """The values of whole grains, by the end of each, as far as there are any. Raises ValueError for an answer that is none, for
     more than one time series, and for what is no number.
     """
-    found: dict[int, float] = {}
+    values: dict[int, float] = {}
     for point in _points(answer):
         value, at = point.get(series.aggregation), _seconds(point) + series.grain
         if value is None or at > end:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"found the value {str(value)[:40]!r}; accepted is a finite number")
-        found[at] = float(value)
-    return found
+        values[at] = float(value)
+    return values
 
 
 def newest_of(values: Mapping[int, float], series: Series, end: int, grains: int) -> tuple[int, float] | None:
@@ -167,13 +167,13 @@ def _points(answer: Any) -> list[Mapping[str, Any]]:
             f"the answer holds {len(series)} time series; accepted is one: give every one of `dimensions`"
         )
     points = series[0].get("data") if series and isinstance(series[0], Mapping) else []
-    return [each for each in points or [] if isinstance(each, Mapping)]
+    return [point for point in points or [] if isinstance(point, Mapping)]
 
 
 def _seconds(point: Mapping[str, Any]) -> int:
     """When a grain began; a time without a zone is in UTC."""
-    moment = datetime.fromisoformat(str(point.get("timeStamp")))
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    begin = datetime.fromisoformat(str(point.get("timeStamp")))
+    return round((begin if begin.tzinfo else begin.replace(tzinfo=UTC)).timestamp())
 
 
 def _time(seconds: float) -> str:

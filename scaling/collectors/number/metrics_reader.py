@@ -86,12 +86,12 @@ class MetricsReader:
         cloud = cloud_of(settings)
         self._metrics_scope = f"https://{HOST}.{cloud}/.default"
         self._metrics = settings.get(ENDPOINT, "").strip().rstrip("/") or f"https://{{region}}.{HOST}.{cloud}"
-        own = [
+        addresses = [
             address
             for name, address in ((MANAGEMENT, self._management), (ENDPOINT, self._metrics))
             if name in settings
         ]
-        self._asking = Asking(settings, *own)
+        self._asking = Asking(settings, *addresses)
         self._forming_seconds = forming
         self._forming: dict[_Kind, _Batch] = {}
         self._sending: set[asyncio.Task[None]] = set()
@@ -112,10 +112,12 @@ class MetricsReader:
         resource = series.resource_id
         region = region or self._regions.get(resource, "") or await self._region(series, now)
         kind = _Kind(region, structs.replace(series, resource_id=series.scope), end)
-        if region and now >= max(self._refused.get(each, 0.0) for each in (kind.place, kind.asked)):
-            found = (await asyncio.shield(self._joined(kind, resource, now).answers)).get(resource.casefold())
-            if found is not None:
-                return found
+        if region and now >= max(self._refused.get(place, 0.0) for place in (kind.place, kind.asked)):
+            answer = (await asyncio.shield(self._joined(kind, resource, now).answers)).get(
+                resource.casefold()
+            )
+            if answer is not None:
+                return answer
         return await self._alone(series, end)
 
     async def _region(self, series: Series, now: float) -> str:
@@ -125,20 +127,20 @@ class MetricsReader:
         self._located.join(series.resource_id.casefold(), place)
 
         async def ask() -> Mapping[str, str]:
-            url, found = f"{self._management}{located(series.subscription, type_)}", {}
+            url, regions = f"{self._management}{located(series.subscription, type_)}", {}
             asked = set[str]()
             while url:
                 asked.add(url)
                 page = await self._asking.document(
                     "GET", url, setting=MANAGEMENT, scope=self._management_scope
                 )
-                for each in page["value"]:
-                    region = "".join(str(each.get("location") or "").casefold().split())
-                    found[str(each.get("id", "")).casefold()] = region
+                for resource in page["value"]:
+                    region = "".join(str(resource.get("location") or "").casefold().split())
+                    regions[str(resource.get("id", "")).casefold()] = region
                 url = str(page.get("nextLink") or "")
                 if url in asked or (url and not is_of_origin(url, self._management)):
                     raise ValueError("the list goes on at another host, or in a circle; it is not followed")
-            return found
+            return regions
 
         what = f"regions of {type_} in subscription {series.subscription}"
         listed = await self._located.of(place, ask, now=now, what=what, fresh=REGIONS_AGE)
@@ -197,11 +199,13 @@ class MetricsReader:
         )
         values = document.get("values") if isinstance(document, Mapping) else None
         # Of another region, or of none, it may be empty because nothing is there: such a resource is read alone.
-        here = (each for each in values if region_of(each) == kind.region) if isinstance(values, list) else ()
-        found = list(here)
-        if not found:
+        here = (
+            (value for value in values if region_of(value) == kind.region) if isinstance(values, list) else ()
+        )
+        of_region = list(here)
+        if not of_region:
             raise ValueError(f"the answer about several resources holds none in {kind.region}")
-        return {str(each.get("resourceid", "")).casefold(): each for each in found}
+        return {str(value.get("resourceid", "")).casefold(): value for value in of_region}
 
     def _refuse(self, kind: _Kind, error: Exception, now: float) -> None:
         wrong = isinstance(error, RefusedError) and error.status in {400, 404}

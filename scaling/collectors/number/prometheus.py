@@ -45,12 +45,12 @@ class PrometheusCollector(NumberCollector):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            found = header_problems(self.headers) | address_problems(self.url)
+            problems = header_problems(self.headers) | address_problems(self.url)
             if self.azure and any(name.casefold() == "authorization" for name in self.headers):
-                found["headers"] = "found Authorization beside azure = true, which makes it"
+                problems["headers"] = "found Authorization beside azure = true, which makes it"
             if "?" in self.url or "#" in self.url:
-                found["url"] = "found a query in it; accepted is the address that /api/v1/query is below"
-            return found
+                problems["url"] = "found a query in it; accepted is the address that /api/v1/query is below"
+            return problems
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         hide_text(params.url)
@@ -62,7 +62,7 @@ class PrometheusCollector(NumberCollector):
             empty=params.empty,
             deadline=deadline,
         )
-        cloud = next((each for each in _AZURE if host.endswith(f".{each}")), _AZURE[0])
+        cloud = next((domain for domain in _AZURE if host.endswith(f".{domain}")), _AZURE[0])
         self._scope = f"https://{cloud}/.default" if params.azure else ""
         self._params = params
 
@@ -73,7 +73,7 @@ class PrometheusCollector(NumberCollector):
     async def _number(self, client: Asking, now: float, /) -> Number:
         params, host = self._params, self.endpoint
         trusted = trusted_hosts(self._settings) & {host, urlsplit(params.url).netloc.casefold()}
-        if params.azure and not trusted and not host.endswith(tuple(f".{each}" for each in _AZURE)):
+        if params.azure and not trusted and not host.endswith(tuple(f".{domain}" for domain in _AZURE)):
             raise ValueError(f"{OPTION} is no host of *.{_AZURE[0]}; a token is sent to no other")
         url = f"{params.url.rstrip('/')}/api/v1/query?{urlencode({'query': params.query})}"
         headers = headers_of(params.headers, self._settings)
@@ -94,7 +94,7 @@ def value_of(document: Any) -> Number:
         if not result:
             return None
         if len(result) > 1:
-            labels = [each.get("metric") for each in result[:2] if isinstance(each, Mapping)]
+            labels = [sample.get("metric") for sample in result[:2] if isinstance(sample, Mapping)]
             raise ValueError(
                 f"the query gives {len(result)} series, {sanitize_line(str(labels))[:160]}, ...; accepted is one: sum() or max() "
                 "makes it one"

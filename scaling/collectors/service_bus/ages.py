@@ -116,4 +116,4 @@ class Search:
 
 def oldest(searches: Collection[Search]) -> float | None:
     """When the oldest message of all partitions came; None where there is none."""
-    return min((each.enqueued_at for each in searches if each.enqueued_at is not None), default=None)
+    return min((search.enqueued_at for search in searches if search.enqueued_at is not None), default=None)

@@ -72,13 +72,13 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
     def together(cls, collectors: Sequence[_ServiceBusCollector]) -> None:
         """Lets the collectors of a connection share a client and its lists."""
         connections: dict[str, list[_ServiceBusCollector]] = {}
-        for each in collectors:
-            connections.setdefault(each._connection, []).append(each)
-        for own in connections.values():
-            cls._share(own)
-            for each in own:
-                each._lists = own[0]._lists
-                each._lists.join(each, each._place)
+        for collector in collectors:
+            connections.setdefault(collector._connection, []).append(collector)
+        for same_connection in connections.values():
+            cls._share(same_connection)
+            for collector in same_connection:
+                collector._lists = same_connection[0]._lists
+                collector._lists.join(collector, collector._place)
 
     async def aclose(self) -> None:
         if self._lists.leave(self):
@@ -95,22 +95,22 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
     async def _read(self, client: ServiceBusAdministrationClient, now: float, /) -> dict[str, float]:
         what = f"Service Bus {self._connection}: {' of '.join(self._place)}"
         listed = await self._lists.of(self._place, partial(self._list, client), now=now, what=what)
-        found = (listed or {}).get(self._name.casefold())
-        if found is None:
+        listed_entity = (listed or {}).get(self._name.casefold())
+        if listed_entity is None:
             return self._counted(await self._read_alone(client))
-        stops, properties = found
+        stops, properties = listed_entity
         for status, entity in stops:
             self._require_receiving(status, entity)
         return self._counted(properties)
 
     async def _all(self, entities: AsyncIterable[Any]) -> dict[str, Any]:
         """The entities of a list by name. Raises _TooManyError."""
-        found: dict[str, Any] = {}
-        async for each in entities:
-            found[each.name.casefold()] = each
-            if len(found) > PAGE * self._lists.readers(self._place):
-                raise _TooManyError(f"there are more than {len(found) - 1} of them")
-        return found
+        by_name: dict[str, Any] = {}
+        async for entity in entities:
+            by_name[entity.name.casefold()] = entity
+            if len(by_name) > PAGE * self._lists.readers(self._place):
+                raise _TooManyError(f"there are more than {len(by_name) - 1} of them")
+        return by_name
 
     def _open(self) -> ServiceBusAdministrationClient:
         return administration(self._settings, self._connection)

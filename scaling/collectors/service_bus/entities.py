@@ -48,21 +48,21 @@ class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def problems(self) -> dict[str, str]:
         accepted = "up to 1h"
-        found = self.pattern_problems() | problems_of(
+        problems = self.pattern_problems() | problems_of(
             every=lambda: duration_within(self.every, 0.0, LONGEST, accepted)
         )
         if (self.concurrency is None) != (self.instances_of is None):
             absent = "concurrency" if self.concurrency is None else "instances_of"
-            found[absent] = "is missing: concurrency (messages) and instances_of (a target) go together"
+            problems[absent] = "is missing: concurrency (messages) and instances_of (a target) go together"
         if self.held is not None and self.concurrency is not None:
-            found["held"] = "give either held, or concurrency and instances_of"
+            problems["held"] = "give either held, or concurrency and instances_of"
         given = [name for name in ("held", "concurrency", "instances_of") if getattr(self, name) is not None]
         if self.pattern and given:
-            found[given[0]] = (
+            problems[given[0]] = (
                 f"is for one {self.NAMED}, and {self.NAMED} = '{self.pattern}' is a pattern: how many messages of each are being processed "
                 "cannot be told"
             )
-        return found
+        return problems
 
     @property
     def seconds(self) -> float:
@@ -107,7 +107,7 @@ class QueueParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return _of_queue(await client.get_queue(self.queue))
 
     async def listed(self, client: ServiceBusAdministrationClient) -> list[tuple[str, Description]]:
-        return [(each.name, _of_queue(each)) async for each in client.list_queues()]
+        return [(queue.name, _of_queue(queue)) async for queue in client.list_queues()]
 
     def receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
         return client.get_queue_receiver(self.queue)
@@ -136,17 +136,17 @@ class SubscriptionParams(Entity, frozen=True, forbid_unknown_fields=True, kw_onl
         return f"{self.connection}/{self.topic}/{self.subscription}"
 
     async def description(self, client: ServiceBusAdministrationClient) -> Description:
-        found, topic = (
+        subscription, topic = (
             await client.get_subscription(self.topic, self.subscription),
             await client.get_topic(self.topic),
         )
-        return Description(bool(found.requires_session), bool(topic.enable_partitioning))
+        return Description(bool(subscription.requires_session), bool(topic.enable_partitioning))
 
     async def listed(self, client: ServiceBusAdministrationClient) -> list[tuple[str, Description]]:
         is_partitioned = bool((await client.get_topic(self.topic)).enable_partitioning)
         return [
-            (each.name, Description(bool(each.requires_session), is_partitioned))
-            async for each in client.list_subscriptions(self.topic)
+            (subscription.name, Description(bool(subscription.requires_session), is_partitioned))
+            async for subscription in client.list_subscriptions(self.topic)
         ]
 
     def receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:

@@ -107,10 +107,10 @@ class _DataPlaneCollector(AzureEntityCollector[DataPlane]):
     def together(cls, collectors: Sequence[_DataPlaneCollector]) -> None:
         """Lets the collectors of a connection share the clients."""
         connections: dict[str, list[_DataPlaneCollector]] = {}
-        for each in collectors:
-            connections.setdefault(each._params.connection, []).append(each)
-        for own in connections.values():
-            cls._share(own)
+        for collector in collectors:
+            connections.setdefault(collector._params.connection, []).append(collector)
+        for same_connection in connections.values():
+            cls._share(same_connection)
 
     def _open(self) -> DataPlane:
         from azure.servicebus.aio import ServiceBusClient
@@ -129,21 +129,21 @@ class _DataPlaneCollector(AzureEntityCollector[DataPlane]):
     def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
         from azure.servicebus import exceptions as service_bus
 
-        label, story = label or self._label, shorten(" ".join(error_text(error).split()), 300)
+        label, details = label or self._label, shorten(" ".join(error_text(error).split()), 300)
         if isinstance(error, service_bus.MessagingEntityNotFoundError):
             return f"{label}: does not exist"
         if isinstance(error, service_bus.MessagingEntityDisabledError):
             raise CollectError(
-                f"{label}: is disabled, so nothing can be received from it ({story})",
+                f"{label}: is disabled, so nothing can be received from it ({details})",
                 reason=Reason.ENTITY_DISABLED,
             ) from error
         if isinstance(
             error, service_bus.ServiceBusAuthenticationError | service_bus.ServiceBusAuthorizationError
         ):
-            return f"{label}: access refused; reading {self.COUNT} needs {role or self.ROLE} ({story})"
+            return f"{label}: access refused; reading {self.COUNT} needs {role or self.ROLE} ({details})"
         if isinstance(error, service_bus.ServiceBusServerBusyError):
-            self._note_throttling(story)
-            return f"{label}: the service throttles these requests ({story})"
+            self._note_throttling(details)
+            return f"{label}: the service throttles these requests ({details})"
         return super()._explain(error, label, role)
 
     def _note_throttling(self, story: str) -> None:
@@ -186,9 +186,9 @@ class OldestAgeCollector(_DataPlaneCollector):
         searches = self._searches(await self._described(client.settings, now), ahead, now)
         receiver = self._params.receiver(client.messages)
         try:
-            for each in searches:
-                while each.asks is not None:
-                    each.take(await _peek(receiver, *each.asks))
+            for search in searches:
+                while search.asks is not None:
+                    search.take(await _peek(receiver, *search.asks))
         except UnclearError as error:
             self._asked_at = -inf  # the entity may be another one
             raise CollectError(f"{self._label}: {self.COUNT} cannot be told: {error}") from error
@@ -289,12 +289,12 @@ class SessionsCollector(_DataPlaneCollector):
                 f"{self._label}: sessions are listed by azure-servicebus 7.15 and later, and {__version__} is installed; raise it "
                 "where the app's requirements are"
             )
-        found: set[str] = set()  # a list over pages is not one moment: a name may come twice
+        sessions: set[str] = set()  # a list over pages is not one moment: a name may come twice
         async for page in self._params.sessions(client.messages, REQUEST_TIMEOUT).by_page():
-            found.update([session async for session in page])
-            if len(found) >= MOST_SESSIONS:
+            sessions.update([session async for session in page])
+            if len(sessions) >= MOST_SESSIONS:
                 break
-        return {self.COUNT: float(len(found))}
+        return {self.COUNT: float(len(sessions))}
 
     def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
         if "sessionful" in error_text(error):
@@ -315,7 +315,7 @@ async def _peek(receiver: ServiceBusReceiver, first: int, most: int) -> list[Pee
         ServiceBusMessageState.SCHEDULED: SCHEDULED,
     }
     try:
-        found = await receiver.peek_messages(most, sequence_number=first, timeout=REQUEST_TIMEOUT)
+        messages = await receiver.peek_messages(most, sequence_number=first, timeout=REQUEST_TIMEOUT)
     except ServiceBusError as error:
         if not isinstance(error.inner_exception, ValueError):  # as of a payload nested too deeply (7.15)
             raise
@@ -329,7 +329,7 @@ async def _peek(receiver: ServiceBusReceiver, first: int, most: int) -> list[Pee
             enqueued_at=None if message.enqueued_time_utc is None else message.enqueued_time_utc.timestamp(),
             expires_at=_expires_at(message),
         )
-        for message in found
+        for message in messages
     ]
 
 

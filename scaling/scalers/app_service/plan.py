@@ -69,9 +69,9 @@ _EXAMPLE = "/subscriptions/<subscription>/resourceGroups/<group>/providers/Micro
 
 def plan_id(text: str) -> ResourceId:
     """The id of a plan, whatever its case. Raises ValueError naming what was found and what is accepted."""
-    found = ResourceId.parse(text, example=_EXAMPLE)
-    found.require(PLAN.type, example=_EXAMPLE)
-    return found
+    resource = ResourceId.parse(text, example=_EXAMPLE)
+    resource.require(PLAN.type, example=_EXAMPLE)
+    return resource
 
 
 def tier_of(plan: Mapping[str, Any]) -> str:

@@ -78,19 +78,19 @@ def classify(error: Exception) -> Failure:
     if response is None or not isinstance(error, AzureError):
         return Failure(Kind.UNKNOWN, _one_line(_words(error)) or type(error).__name__)
     text = _text(response)
-    story = _story(error, text)
+    message = _story(error, text)
     asked = retry_after(response.headers)
     kind = (
         _by_text(text)
         or _by_code(text, status)
         or _BY_STATUS.get(status, Kind.INVALID if 400 <= status < 500 else Kind.UNKNOWN)
     )
-    return Failure(kind, story, asked, _number(kind, story))
+    return Failure(kind, message, asked, _number(kind, message))
 
 
 def _by_text(text: str) -> Kind | None:
-    found, lower = _EXTENDED_CODE.search(text), text.casefold()
-    code = found.group(1) if found else None
+    match, lower = _EXTENDED_CODE.search(text), text.casefold()
+    code = match.group(1) if match else None
     return next((kind for number, words, kind in _WORDINGS if code == number or words in lower), None)
 
 
@@ -129,11 +129,11 @@ _BY_STATUS: dict[int, Kind] = {
 
 def _number(kind: Kind, story: str) -> int | None:
     if kind is Kind.OVER_MAXIMUM:
-        found = _TOLD_MAXIMUM.search(story)
-        return int(found.group(1)) if found else None
+        number = _TOLD_MAXIMUM.search(story)
+        return int(number.group(1)) if number else None
     if kind is Kind.NO_SERVERS:
-        found = next((match for pattern in _TOLD_AVAILABLE if (match := pattern.search(story))), None)
-        return int(found.group(1)) if found else None
+        number = next((match for pattern in _TOLD_AVAILABLE if (match := pattern.search(story))), None)
+        return int(number.group(1)) if number else None
     return None
 
 
@@ -146,8 +146,8 @@ def _text(response: Any) -> str:
 
 def _story(error: Exception, text: str) -> str:
     status = error.status_code if isinstance(error, HttpResponseError) else None
-    found = re.search(r'"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)"', text)
-    words = found.group(1) if found else _one_line(error_text(error))
+    message = re.search(r'"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)"', text)
+    words = message.group(1) if message else _one_line(error_text(error))
     return shorten(f"{status}: {words}" if status and status >= 400 else words, 400)
 
 

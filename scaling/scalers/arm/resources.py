@@ -99,7 +99,7 @@ class ArmResources:
             seen.add(url)
             page = await self._got(url, path)
             entries = page.get("value")
-            if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            if not isinstance(entries, list) or not all(isinstance(member, dict) for member in entries):
                 raise ValueError(f"the answer of {path} is not a list of objects")
             for entry in entries:
                 yield entry

@@ -94,13 +94,13 @@ class ArmAccess:
         async def ask(scope: str) -> Listed:
             client = await self.resources.get()
             entries = client.entries(f"{scope}/providers/{place.type}", version, place.query)
-            return {str(each.get("id", "")).casefold(): each async for each in entries}
+            return {str(entry.get("id", "")).casefold(): entry async for entry in entries}
 
         for scope, type_ in place.lists:
             bound, what = partial(ask, scope), f"{type_} of {scope}"
             listed = await self._lists.of((scope, type_), bound, now=now, what=what, version=version)
-            if listed and (found := listed.get(place.resource_id.casefold())) is not None:
-                return found
+            if listed and (listed_document := listed.get(place.resource_id.casefold())) is not None:
+                return listed_document
         return None
 
     async def autoscaled(self, scope: str, now: float, age: float) -> Listed:
@@ -110,15 +110,15 @@ class ArmAccess:
         """
 
         async def ask() -> Listed:
-            client, found = await self.resources.get(), {}
+            client, holders = await self.resources.get(), {}
             with urgent():  # one call, for all
                 async with asyncio.timeout(LIST_DEADLINE):
                     async for setting in client.autoscale_settings(scope):
                         properties = setting.get("properties") or {}
                         if may_be_on(properties.get("enabled")):
                             target = str(properties.get("targetResourceUri") or "").rstrip("/").casefold()
-                            found[target] = str(setting.get("name"))
-            return found
+                            holders[target] = str(setting.get("name"))
+            return holders
 
         return await self._lists.once.get(("autoscale", scope.casefold()), ask, now=now, age=age)
 
@@ -147,12 +147,12 @@ class ArmAccess:
         """
         group = resource_id.partition("/providers/")[0]
         try:
-            found = await self.autoscaled("/".join(group.split("/")[:3]), now, age)
+            holders = await self.autoscaled("/".join(group.split("/")[:3]), now, age)
         except AzureError as error:
             if classify(error).kind is not Kind.FORBIDDEN:
                 raise
-            found = await self.autoscaled(group, now, age)
-        return found.get(resource_id.rstrip("/").casefold())
+            holders = await self.autoscaled(group, now, age)
+        return holders.get(resource_id.rstrip("/").casefold())
 
     def _log_unreadable(self, resource_id: str, failure: Failure) -> None:
         if resource_id in self._unreadable:
@@ -180,9 +180,9 @@ class UsesArm:
     @classmethod
     def together(cls, scalers: Sequence[UsesArm]) -> None:
         """Lets them all use what the first one would; one by key uses nothing of it."""
-        users = [each for each in scalers if hasattr(each, "_arm")]
-        for each in users[1:]:
-            each._use(users[0]._arm)
+        users = [scaler for scaler in scalers if hasattr(scaler, "_arm")]
+        for scaler in users[1:]:
+            scaler._use(users[0]._arm)
 
     async def aclose(self) -> None:
         if hasattr(self, "_arm"):

@@ -169,14 +169,14 @@ class DataPlane(Plane):
     async def read(self, now: float) -> Throughput:
         owner = await self._owner()
         try:
-            found = await owner.get_throughput()
+            throughput = await owner.get_throughput()
         except (AttributeError, IndexError):  # 4.17 stumbles over the 404/10004 it makes up for no offer
             raise TargetRefusedError(f"{self.label}: {NO_OFFER}") from None
-        maximum = found.auto_scale_max_throughput
-        value = maximum if maximum is not None else found.offer_throughput
+        maximum = throughput.auto_scale_max_throughput
+        value = maximum if maximum is not None else throughput.offer_throughput
         if value is None:
             raise ValueError("the offer holds neither throughput nor a maximum of autoscale")
-        headers = await self._offer_headers(owner, found.properties or {})
+        headers = await self._offer_headers(owner, throughput.properties or {})
         floor = _number(headers.get("x-ms-cosmos-min-throughput"))
         pending, unknown = switch_of(headers.get("x-ms-offer-replace-pending"))
         return Throughput(
@@ -257,14 +257,14 @@ def classify(error: Exception) -> Failure:
     failure = classify_call(error)
     status = getattr(getattr(error, "response", None), "status_code", None)
     kind = Kind.BUSY if status == 423 else failure.kind
-    story = _NOISE.sub("", failure.story.replace('\\"', '"')).removeprefix("Message: ")
-    return structs.replace(failure, kind=kind, story=story)
+    message = _NOISE.sub("", failure.story.replace('\\"', '"')).removeprefix("Message: ")
+    return structs.replace(failure, kind=kind, story=message)
 
 
 def accepted_range(story: str) -> Range | None:
     """The range named by a refusal of an amount; None for another refusal."""
-    if found := _RANGE.search(story):
-        return Range(int(found[1]), int(found[2]))
-    if found := _MINIMUM.search(story):
-        return Range(int(found[1]))
+    if numbers := _RANGE.search(story):
+        return Range(int(numbers[1]), int(numbers[2]))
+    if numbers := _MINIMUM.search(story):
+        return Range(int(numbers[1]))
     return None

@@ -87,8 +87,12 @@ class CosmosThroughputScaler(UsesArm, Carrier[Throughput]):
     def resource(params: Params, settings: Mapping[str, str]) -> str:
         """What is scaled, by key or by identity: two targets must not have the same. Raises ValueError."""
         if params.resource_id:
-            found = ThroughputId.parse(params.resource_id)
-            names: tuple[str | None, ...] = (found.account, found.database, found.container)
+            throughput_id = ThroughputId.parse(params.resource_id)
+            names: tuple[str | None, ...] = (
+                throughput_id.account,
+                throughput_id.database,
+                throughput_id.container,
+            )
         else:
             account = account_name(account_key(settings, params.connection)[0])
             names = (account, params.database, params.container)

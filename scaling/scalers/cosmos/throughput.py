@@ -31,10 +31,10 @@ class ThroughputId(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> ThroughputId:
         """Raises ValueError naming what was found and what is accepted."""
-        found = ResourceId.parse(text, example=_EXAMPLE, odd_names=True)
-        found.require(_TYPE, f"{_TYPE}/containers", example=_EXAMPLE)
-        account, database, container = (*(name for _, name in found.parts), None)[:3]
-        return cls(found.subscription, found.group, str(account), str(database), container)
+        resource = ResourceId.parse(text, example=_EXAMPLE, odd_names=True)
+        resource.require(_TYPE, f"{_TYPE}/containers", example=_EXAMPLE)
+        account, database, container = (*(name for _, name in resource.parts), None)[:3]
+        return cls(resource.subscription, resource.group, str(account), str(database), container)
 
     @property
     def quoted(self) -> str:

@@ -41,14 +41,14 @@ def seen_of(kind: Kind, document: Mapping[str, Any]) -> Seen:
     if value is None:
         raise ValueError(f"the answer holds no {kind.path}")
     times = (number(document, kind.times, 1) or 1) if kind.times else 1
-    allowed = tuple(each * times for each in kind.allowed)
+    allowed = tuple(count * times for count in kind.allowed)
     floors = [kind.floor, number(document, kind.floor_at, None), allowed[0] if allowed else None]
     ceilings = [kind.ceiling, number(document, kind.ceiling_at, None), allowed[-1] if allowed else None]
-    known_ceilings = [each for each in ceilings if each is not None]
+    known_ceilings = [ceiling for ceiling in ceilings if ceiling is not None]
     pending, unknown = state_of(at(document, "properties.provisioningState"))
     return Seen(
         value=value,
-        floor=max(each for each in floors if each is not None),
+        floor=max(floor for floor in floors if floor is not None),
         ceiling=min(known_ceilings) if known_ceilings else None,
         settable=Settable(kind.step, allowed),
         pending=pending,
@@ -64,10 +64,10 @@ def why_refused(kind: Kind, document: Mapping[str, Any]) -> str | None:
     if kind.needs is None:
         return None
     path, accepted = kind.needs
-    found = str(at(document, path) or "")
-    if found.casefold() in {each.casefold() for each in accepted}:
+    value = str(at(document, path) or "")
+    if value.casefold() in {value_accepted.casefold() for value_accepted in accepted}:
         return None
-    return f"{path} is '{found}'; {kind.unit} are set where it is {' or '.join(accepted)}"
+    return f"{path} is '{value}'; {kind.unit} are set where it is {' or '.join(accepted)}"
 
 
 def changed(kind: Kind, seen: Seen, wanted: int) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def at(document: Any, path: str) -> Any:
 
 def number(document: Mapping[str, Any], path: str, absent: int | None) -> int | None:
     """A whole number of 0 or more; providers write some as text or with a decimal point. Raises ValueError for others."""
-    found = at(document, path) if path else None
-    if found is None:
+    value = at(document, path) if path else None
+    if value is None:
         return absent
-    number = int(found) if isinstance(found, str) and found.isdigit() else found
+    number = int(value) if isinstance(value, str) and value.isdigit() else value
     if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number) or number < 0:
-        raise ValueError(f"{path} is {found!r}; a whole number of 0 or more can be scaled")
+        raise ValueError(f"{path} is {value!r}; a whole number of 0 or more can be scaled")
     return int(number)

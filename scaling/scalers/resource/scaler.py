@@ -104,7 +104,7 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
 
     def _advice(self, failure: Failure, *, to_write: bool = True) -> str:
         rights = ["read", "write", *([f"{self._kind.removal}/action"] if self._removes else [])]
-        role = f"the identity needs a role with {' and '.join(f'{self._kind.type}/{each}' for each in rights)} on it"
+        role = f"the identity needs a role with {' and '.join(f'{self._kind.type}/{right}' for right in rights)} on it"
         return advice(failure, refused=role, absent="; check resource_id and the identity's access")
 
     async def _held_by(self, seen: Seen, now: float) -> str | None:
@@ -171,7 +171,7 @@ class AzureResourceScaler(ResourceScaler):
         poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            problems: dict[str, str] = {}
             try:
                 type_ = ResourceId.parse(self.resource_id).type
             except ValueError as error:
@@ -181,7 +181,7 @@ class AzureResourceScaler(ResourceScaler):
                 return {"kind": f"found '{self.kind}'; accepted are {', '.join(KINDS)}"}
             if kind is not None:
                 if type_.casefold() != kind.type.casefold():
-                    found["resource_id"] = (
+                    problems["resource_id"] = (
                         f"found a resource of type {type_}; '{self.kind}' is of {kind.type}"
                     )
                 given = {
@@ -192,23 +192,23 @@ class AzureResourceScaler(ResourceScaler):
                 }
                 fixed = [name for name, value in given.items() if value]
                 if self.remove_acknowledged and not kind.removal:
-                    found["remove_acknowledged"] = f"the platform chooses which of the {kind.unit} go"
-                return {**found, **dict.fromkeys(fixed, f"is known of the kind '{self.kind}'")}
+                    problems["remove_acknowledged"] = f"the platform chooses which of the {kind.unit} go"
+                return {**problems, **dict.fromkeys(fixed, f"is known of the kind '{self.kind}'")}
             text = "is missing; give kind, or api_version and path"
-            found = {name: text for name in ("api_version", "path") if not getattr(self, name)}
+            problems = {name: text for name in ("api_version", "path") if not getattr(self, name)}
             if self.remove_acknowledged:
-                found["remove_acknowledged"] = "is for kinds that remove instances by their ids; give kind"
+                problems["remove_acknowledged"] = "is for kinds that remove instances by their ids; give kind"
             if self.allowed and self.step > 1:
-                found["step"] = "give either allowed values or a step"
-            return found
+                problems["step"] = "give either allowed values or a step"
+            return problems
 
         @property
         def known(self) -> Kind:
             """The kind, with the values of the configuration. Raises ValueError for a bad resource id."""
             allowed = tuple(sorted(set(self.allowed)))
             if (kind := KINDS.get(self.kind)) is not None:
-                own = {"api_version": self.api_version, "ceiling": self.most}
-                kind = structs.replace(kind, **{name: value for name, value in own.items() if value})
+                given = {"api_version": self.api_version, "ceiling": self.most}
+                kind = structs.replace(kind, **{name: value for name, value in given.items() if value})
                 return structs.replace(kind, allowed=allowed, times="") if allowed else kind
             return Kind(
                 type=ResourceId.parse(self.resource_id).type,
