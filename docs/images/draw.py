@@ -64,7 +64,7 @@ def autoscaling() -> None:
     rows = re.findall(r"^\| \**(.+?)\** \| ([\d.]+) \| ([\d.]+) % \|", table, re.MULTILINE)
     points = {name: (float(cost), float(late)) for name, cost, late in rows}
     ours = {name for name in points if name.startswith(("service_level", "target_per_unit", "threshold"))}
-    picture(points, ours).savefig(IMAGES / "autoscaling.png", dpi=130)
+    picture(points, ours).savefig(IMAGES / "autoscaling.png", dpi=130, facecolor="white")
 
 
 def advise() -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from matplotlib import image
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -565,6 +566,14 @@ def test_every_picture_is_made_by_the_one_command_or_is_a_drawing_of_the_portal(
     assert made == there - {"portal-queue.svg", "portal-http.svg"}
     functions = {n.name for n in script.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")}
     assert {key.id for key in table.keys} == functions
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/images").glob("*.png")), ids=lambda path: path.name)
+def test_a_picture_has_a_ground_of_its_own_for_pages_that_are_dark(path):
+    """Dark text without a ground cannot be read on a dark page."""
+    picture = image.imread(path)
+
+    assert picture.shape[2] == 3 or picture[..., 3].min() == 1.0
 
 
 REPOSITORY = "https://example.org/tidemark"

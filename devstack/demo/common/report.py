@@ -59,8 +59,11 @@ def panels(path: Path, *, height: float, ratios: Sequence[int]) -> Iterator[Any]
     for axes in drawn:
         axes.grid(axis="y", color="#dddddd", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
-    figure.savefig(path.with_suffix(".svg"))
+    for file in (
+        path,
+        path.with_suffix(".svg"),
+    ):  # on white: its dark text is on pages with a dark ground, too
+        figure.savefig(file, dpi=130, facecolor="white")
 
 
 def show_changes(

@@ -142,7 +142,10 @@ def _plot_rates(axes: Any, run: StreamingRun) -> None:
     written.spines[["top"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     more, names = written.get_legend_handles_labels()
-    axes.legend(handles + more, labels + names, loc="upper left", frameon=False)
+    # Above the plot: lines are everywhere in it.
+    axes.legend(
+        handles + more, labels + names, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False
+    )
 
 
 def _plot_throttled(axes: Any, run: StreamingRun) -> None:

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import aiohttp
 import pytest
+from matplotlib import image
 from msgspec import structs
 from rich.console import Console
 
-from devstack.demo.common.report import changes
+from devstack.demo.common.report import changes, panels
 from devstack.demo.common.run import Run
 from devstack.demo.orders import report
 from devstack.demo.orders.counters import Counters, CountersCollector, Totals
@@ -288,3 +289,11 @@ def test_hours_and_late_messages_are_those_of_the_products_own_comparison_and_ch
 )
 def test_without_a_comparison_nothing_is_made_up(view):
     assert report.outcome(scene(compared=view)).compared is None
+
+
+def test_the_picture_of_a_scene_has_a_ground_of_its_own(tmp_path):
+    with panels(tmp_path / "scene.png", height=3, ratios=(1, 1)) as (axes, _):
+        axes.plot([1, 2])
+
+    assert image.imread(tmp_path / "scene.png")[..., 3].min() == 1.0
+    assert "fill: #ffffff" in (tmp_path / "scene.svg").read_text()

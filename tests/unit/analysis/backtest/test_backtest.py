@@ -68,7 +68,7 @@ def test_bins_that_are_not_there_are_unknown_not_zero():
     ("counts", "told"),
     [
         ([], "the history is empty"),
-        ([(0, 1)], "one bin at 0"),
+        ([(0, 1)], "one bin, at 1970-01-01 00:00:00Z"),
         ([(0, 1), (0, 2)], "1 bins are given twice"),
         ([(0, 1), (60, -2)], "-2 arrivals at 60"),
         ([(0, 1), (60, math.inf)], "inf arrivals"),

@@ -9,7 +9,7 @@ from statistics import median, quantiles
 
 from msgspec import Struct, structs
 
-from tidemark.foundation.wording import percent_text
+from tidemark.foundation.wording import percent_text, time_text
 
 SATURATED_BINS = 20
 """Bins with all instances busy that an estimate of the service rate needs: below, its quartiles say nothing."""
@@ -83,7 +83,9 @@ def _width(target: str, times: Sequence[float]) -> float:
         raise HistoryError(f"{target}: the history is empty; at least two bins are needed")
     distances = [later - earlier for earlier, later in pairwise(times)]
     if not distances:
-        raise HistoryError(f"{target}: one bin at {times[0]:g}; at least two are needed to tell their width")
+        raise HistoryError(
+            f"{target}: one bin, at {time_text(times[0])}; at least two are needed to tell their width"
+        )
     return min(distances)
 
 
