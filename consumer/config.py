@@ -386,9 +386,9 @@ def read_hosting(settings: Mapping[str, str]) -> Hosting:
     return Hosting(text) if text in set(Hosting) else Hosting.SLICES
 
 
-def read_slice(settings: Mapping[str, str]) -> float:
+def read_slice(settings: Mapping[str, str], read: SettingsReader | None = None) -> float:
     """The value of CONSUMER_SLICE: for how many seconds an invocation consumes. Raises SettingsError, also for a wrong CONSUMER_HOSTING."""
-    read = SettingsReader(settings)
+    read = read or SettingsReader(settings)
     seconds = read.seconds("CONSUMER_SLICE", 45.0)
     read.of("CONSUMER_HOSTING", Hosting.OFF)
     if read.problems:

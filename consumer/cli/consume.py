@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ from consumer.telemetry.interval import dropped_text
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.azure.exporting import otlp_tracing
-from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.http.which_app import local_stack_problem
 from tidemark.foundation.log.process import (
     Lines,
@@ -38,6 +38,7 @@ from tidemark.foundation.log.process import (
 )
 from tidemark.foundation.log.usage import Command
 from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.settings_reader import read_log_level
 from tidemark.foundation.tracing.names import SETTING, Mode
 from tidemark.foundation.wording import count_text
 
@@ -93,7 +94,7 @@ def consume(
             settings["CONSUMER_UNTIL"] = until
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(LinesForPeople() if sys.stderr.isatty() else Lines())
-        logging.basicConfig(level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(), handlers=[handler])
+        logging.basicConfig(level=read_own_level(settings), handlers=[handler])
         keep_secrets_from_logs()
         quiet_sdks(settings)
         definition = load_definition(settings)
@@ -120,6 +121,17 @@ def consume(
         errors.print(f"[red]error:[/] {escape(without_secrets(str(error)))}", soft_wrap=True)
         status = error.exit_status
     raise typer.Exit(status)
+
+
+OWN_LEVEL, OWN_LOG_LEVEL = "CONSUMER_LOG_LEVEL", "INFO"
+
+
+def read_own_level(settings: Mapping[str, str]) -> str:
+    """The level of the process's own log. Raises SettingsError."""
+    try:
+        return read_log_level(settings, OWN_LEVEL, OWN_LOG_LEVEL)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 @dataclass(eq=False)

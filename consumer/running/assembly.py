@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -82,8 +82,9 @@ class Parts:
         """Raises SettingsError for a type that cannot be imported, and for options that cannot work."""
         if not self._hub.sinks:
             kind = find_sink_type(self.config.sink)
-            options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
-            return kind.build(options, self._sink_context)
+            with _names_settings(self.settings):
+                options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
+                return kind.build(options, self._sink_context)
         sinks = {sink.name: self.build_sink(sink) for sink in self._hub.sinks}
         return RoutedSink(sinks) if len(sinks) > 1 else sinks[self._hub.sinks[0].name]
 
@@ -124,7 +125,8 @@ class Parts:
     def preparation(self, sink: Sink | DocumentMapper) -> Preparation:
         """What becomes of events before this sink. Raises SettingsError for a transform that cannot be imported."""
         name, mapper, decoder = self.config.transform, self._hub.mapper, self.decoder()
-        transform = mapping_of(load_transform(name)) if name else None
+        with _names_settings(self.settings):
+            transform = mapping_of(load_transform(name)) if name else None
         mapping = transform if mapper is None or transform is None else mapper.after(transform)
         if mapper is not None and (decoder is None or self._hub.takes_tombstones):
             decoder = BodyReader(decoder)
@@ -239,6 +241,23 @@ class Parts:
 
     def _container(self, name: str) -> ContainerClient:
         return blob_container(self.settings, self.config.storage_connection, name, **self._blob_options)
+
+
+@contextmanager
+def _names_settings(settings: Mapping[str, str]) -> Iterator[None]:
+    """Puts before a SettingsError the names of the consumer's settings whose values it quotes: a sink knows its options alone."""
+    try:
+        yield
+    except SettingsError as error:
+        text = str(error)
+        names = [
+            name
+            for name, value in settings.items()
+            if name.startswith(("CONSUMER_", "COSMOS_")) and value.strip() and f"'{value.strip()}'" in text
+        ]
+        if not names or any(name in text for name in names):
+            raise
+        raise SettingsError(f"{', '.join(names)}: {text}") from None
 
 
 _MARKED = ("sql", "delta", "parquet")

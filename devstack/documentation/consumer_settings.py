@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from consumer.config import SettingsReader, config_of
+from consumer.cli.consume import OWN_LEVEL, OWN_LOG_LEVEL, read_own_level
+from consumer.config import SettingsReader, config_of, read_config, read_slice
+from consumer.running.assembly import Parts
 from devstack.documentation.schema_tables import default_text
 from scaling.calls import budgets
 from scaling.config.policy_file import DEFAULT_RETENTION, DEFAULT_SCHEDULE
@@ -92,11 +94,47 @@ def app_columns() -> dict[str, tuple[str, str]]:
     }
 
 
-def with_columns(page: str) -> str:
-    """The page with both columns as the code has them."""
+_VALUE = re.compile(r"\w+:<\w+>|\w+:[\w/]+|\b(?:position|none|number|never|off)\b")
+"""A word that is written into a setting as it is."""
+
+
+def _of_sink(settings: dict[str, str]) -> None:
+    found = _CONSUMER | settings
+    Parts(read_config(found), found).sink()
+
+
+_CONSUMER = {
+    "EVENTHUB_NAME": "hub",
+    "EventHubConnection__fullyQualifiedNamespace": "namespace",
+    "CosmosConnection__accountEndpoint": "https://account.documents.azure.com/",
+    "COSMOS_DATABASE": "database",
+    "COSMOS_CONTAINER": "container",
+}
+_OF_SINKS = (
+    "CONSUMER_ID",
+    *(f"COSMOS_{name}" for name in ("OPERATION", "IF_MISSING", "EMPTY", "GUARD", "TOMBSTONE", "TTL")),
+)
+
+
+def consumer_columns() -> dict[str, tuple[str, str]]:
+    """What is accepted for each of the consumer's settings, and its default."""
     recorder = _Recorder()
     config_of(recorder)
-    for title, found in ((APP_HEAD, app_columns()), (HEAD, recorder.found)):
+    read_slice({}, recorder)
+    found = recorder.found
+    for name in _OF_SINKS:
+        words = _accepted_by(_of_sink, name)
+        shown = _VALUE.sub(r"`\g<0>`", words)
+        if re.fullmatch(r"\w+(?:, \w+)*", words):
+            shown = re.sub(r"\w+", r"`\g<0>`", words)
+        found[name] = (shown, found.get(name, ("", ""))[1])
+    found[OWN_LEVEL] = (_accepted_by(read_own_level, OWN_LEVEL), f"`{OWN_LOG_LEVEL}`")
+    return found
+
+
+def with_columns(page: str) -> str:
+    """The page with both columns as the code has them."""
+    for title, found in ((APP_HEAD, app_columns()), (HEAD, consumer_columns())):
         before, head, rest = page.partition(title)
         table, gap, after = rest.partition("\n\n")
         page = before + head + "\n".join(_row(line, found) for line in table.splitlines()) + gap + after

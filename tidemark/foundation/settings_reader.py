@@ -57,12 +57,12 @@ SDK_LOG_LEVEL = "WARNING"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
-def read_log_level(settings: Mapping[str, str]) -> str:
-    """The lowest level at which the Azure SDKs log: TIDEMARK_SDK_LOG_LEVEL. Raises ValueError."""
-    text = settings.get(SDK_LEVEL, "").strip()
-    level = text.upper() or SDK_LOG_LEVEL
+def read_log_level(settings: Mapping[str, str], name: str = SDK_LEVEL, default: str = SDK_LOG_LEVEL) -> str:
+    """The level of a setting, else that of TIDEMARK_SDK_LOG_LEVEL, the lowest at which the Azure SDKs log. Raises ValueError."""
+    text = settings.get(name, "").strip()
+    level = text.upper() or default
     if level not in LOG_LEVELS:
-        raise ValueError(f"{SDK_LEVEL} is '{shorten(text, 60)}'; accepted: {', '.join(LOG_LEVELS)}")
+        raise ValueError(f"{name} is '{shorten(text, 60)}'; accepted: {', '.join(LOG_LEVELS)}")
     return level
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from consumer.config import OTHER_SETTINGS, read_config, read_slice
 from consumer.formats import (
@@ -16,6 +17,8 @@ from consumer.formats import (
     ProtobufOptions,
 )
 from consumer.formats import SETTINGS as OF_DECODERS
+from consumer.running.assembly import Parts
+from tidemark.__main__ import command_line
 from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).parents[3]
@@ -46,6 +49,51 @@ def test_leases_that_end_before_they_are_renewed_are_refused():
 def test_one_problem_is_one_line():
     with pytest.raises(SettingsError, match=r"\ACONSUMER_SLICE is 'x'; accepted: [^\n]*\Z"):
         read_slice({"CONSUMER_SLICE": "x"})
+
+
+COSMOS = {
+    **SETTINGS,
+    "EventHubConnection__fullyQualifiedNamespace": "acme",
+    "CosmosConnection__accountEndpoint": "https://acme.documents.azure.com/",
+}
+SQL = {
+    **COSMOS,
+    "CONSUMER_SINK": "sql",
+    "CONSUMER_SQL_URL": "sqlite://",
+    "CONSUMER_SQL_TABLE": "t",
+    "CONSUMER_SQL_COLUMNS": "k=$.k",
+    "CONSUMER_SQL_KEY": "k",
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        *((COSMOS, name) for name in ("CONSUMER_ID", "CONSUMER_TRANSFORM", "COSMOS_GUARD", "COSMOS_TTL")),
+        *(
+            (SQL, f"CONSUMER_SQL_{name}")
+            for name in ("OPERATION", "OPERATION_FROM", "EMPTY", "GUARD", "HANDLER")
+        ),
+    ],
+)
+def test_a_value_that_a_sink_refuses_is_shown_beside_its_setting(settings, name):
+    found = {**settings, name: "n0thing"}
+
+    with pytest.raises(SettingsError, match=rf"^(?:CONSUMER_SQL_TABLE, )?{name}: .*'n0thing'"):
+        parts = Parts(read_config(found), found)
+        parts.preparation(parts.sink())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("LOUD", "is 'LOUD'; accepted: DEBUG, INFO"), ("", "EVENTHUB_NAME is")]
+)
+def test_the_level_of_the_log_is_refused_in_words_and_may_be_empty(text, said, tmp_path):
+    (tmp_path / ".env").write_text(f"CONSUMER_LOG_LEVEL={text}\n")
+
+    result = CliRunner().invoke(command_line(), ["consume", "--root", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert said in result.output
 
 
 @pytest.mark.parametrize(
