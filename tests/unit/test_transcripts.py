@@ -55,6 +55,7 @@ def test_the_steps_of_a_page_in_their_order():
         ("name ... end", "name of anything, end", True),
         ("│ a   │ 1 │\n━━━━", "│ a │ 22 │\n\n━━", True),
         ("a", "a\nb", False),
+        ("a", "5 s so far; asking storage: acme (AzureWebJobsStorage)\na", True),
         ("a\nb", "a", False),
         ("a.b (c)", "a.b (c)", True),
         ("a.b", "axb", False),
