@@ -584,6 +584,14 @@ class TestCalendar:
             await world.read(days=1)
         assert await world.read(days=1.01) == 1
 
+    async def test_a_calendar_without_events_counts_and_is_warned_of(self, world, caplog):
+        await world.read(days=0)
+        assert "no event" not in caplog.text
+        world.server.documents["private-t0ken"] = b"BEGIN:VCALENDAR\nEND:VCALENDAR\n"
+
+        assert await world.read(days=1) == 0
+        assert "the calendar of HOLIDAYS: it holds no event, so no day is one of it" in caplog.text
+
     async def test_an_address_to_subscribe_to_is_asked_over_tls(self, world):
         world.settings["HOLIDAYS"] = "webcal://127.0.0.1:1/published/t0ken"
         world.settings["TIDEMARK_TRUSTED_HOSTS"] = "127.0.0.1:1"

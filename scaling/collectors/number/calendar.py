@@ -119,7 +119,12 @@ class CalendarCollector(NumberCollector):
         data = await client.content(
             "GET", self._url, setting=setting, headers=headers, attempts=1, patience=PATIENCE, limit=MAX_BYTES
         )
-        return await asyncio.to_thread(parse_calendar, data)
+        events = await asyncio.to_thread(parse_calendar, data)
+        if (
+            not events
+        ):  # whole, so it counts; but who takes sharing back, or resets a key, may publish just this
+            _log.warning("%s: it holds no event, so no day is one of it", self._label)
+        return events
 
 
 def _over_https(url: str) -> str:
