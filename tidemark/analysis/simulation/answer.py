@@ -115,7 +115,7 @@ def causes(target: Target, recorded: Recorded, entry: Entry) -> str:
         return f"{all_the_time}: the objective takes a higher maximum or a longer --wait"
     served = f"with instances that serve at once {entry.name} would be late with {100 * late:.2f} %"
     if late <= target.late:
-        return f"{served}: what starts too late is there in time by a minimum or a schedule only"
+        return f"{served}: what starts too late is there in time by a higher minimum, a schedule, or a shorter start-up"
     return f"{served}, and {all_the_time}: a higher minimum keeps the objective"
 
 
