@@ -109,7 +109,8 @@ def written(page):
     """Every command of a page: of its transcripts, and of the blocks that have commands alone."""
     text = page.read_text(encoding="utf-8")
     blocks = [body for language, _, body in FENCE.findall(text) if language in {"sh", "bash"}]
-    for block in [*blocks, *(step.command for step in steps(text))]:
+    shown = re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)  # in blocks that no test runs, too
+    for block in [*blocks, *shown]:
         yield from shell_commands(block)
 
 
@@ -176,6 +177,19 @@ def test_our_own_commands_on_all_other_pages_exist_and_take_the_options_that_the
                 check(command, ours_alone=True)
             except BaseException as error:
                 raise AssertionError(f"{page}: {' '.join(command)}") from error
+
+
+def test_no_block_of_commands_is_left_out_because_nothing_says_what_it_is():
+    pages = [*(ROOT / "docs").rglob("*.md"), *PAGES]
+    programs = {"tidemark", "python", "python3", "make", "$", *OTHERS, *SHELL}
+
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        blocks = FENCE.findall(text)
+        assert 2 * len(blocks) == len(re.findall(r"^[ >]*(?:```|~~~)", text, re.MULTILINE)), page
+        for language, _, body in blocks:
+            first = body.split(maxsplit=1)[0].rpartition("/")[2] if body.strip() else ""
+            assert language or first not in programs, f"{page}: {body}"
 
 
 @pytest.mark.parametrize(
