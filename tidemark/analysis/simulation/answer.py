@@ -22,10 +22,10 @@ from msgspec import Struct, structs
 from scaling.rules.service_level.candidates import RESERVE, TRADES, score
 from scaling.rules.service_level.memory import Candidate
 from tidemark.analysis.simulation.field import TODAY, Entry, Target
+from tidemark.analysis.simulation.judged import JudgedRun
 from tidemark.analysis.simulation.load import Load, by_second
 from tidemark.analysis.simulation.peers import AllTheTime
 from tidemark.analysis.simulation.waits import Series, series_of, waits_of
-from tidemark.analysis.simulation.world import Run
 
 WORTH = 0.02
 """A score that is better by less is no reason to change anything: two per cent of the bill."""
@@ -78,7 +78,7 @@ class Row(Struct, frozen=True):
 def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
     """Replays the load under one policy."""
     policy = entry.policy(target, recorded.begin)
-    run = Run(load.arrivals, policy, target.model, recorded.first, load.parts, goes_on=True).replay()
+    run = JudgedRun(load.arrivals, policy, target.model, recorded.first, load.parts).replay()
     outcome, waits = run.outcome(), waits_of(run)
     messages = float(run.arrived[run.length])
     # Who lets messages wait at the end would else be cheaper by work that it leaves to the time after it.
@@ -106,7 +106,7 @@ def causes(target: Target, recorded: Recorded, entry: Entry) -> str:
     load, first = recorded.load(target.name), recorded.first
     at_once = structs.replace(target, start_up=0.0).model
     policy = entry.policy(target, recorded.begin)
-    late = Run(load.arrivals, policy, at_once, first, load.parts, goes_on=True).replay().outcome().late
+    late = JudgedRun(load.arrivals, policy, at_once, first, load.parts).replay().outcome().late
     most = late_at_maximum(target, load)
     all_the_time = (
         f"with the maximum, {target.maximum} instances, all the time {100 * most:.2f} % would be late"
@@ -121,7 +121,7 @@ def causes(target: Target, recorded: Recorded, entry: Entry) -> str:
 
 def late_at_maximum(target: Target, load: Load) -> float:
     """The share of late messages with the maximum all the time: no policy has fewer."""
-    run = Run(load.arrivals, AllTheTime(), target.model, target.maximum, load.parts, goes_on=True)
+    run = JudgedRun(load.arrivals, AllTheTime(), target.model, target.maximum, load.parts)
     return run.replay().outcome().late
 
 

@@ -18,7 +18,7 @@ POINTS = 1200
 
 class Waits(Struct, frozen=True):
     """Seconds that the slowest message waited, and the slowest but for one in a hundred. Infinite: longer than the replay
-    lasted, which is to half an hour after the last arrival at least.
+    lasted, which is half an hour after the last arrival.
     """
 
     longest: float

@@ -5,9 +5,8 @@ An instance processes up to `concurrency` messages at once, and a message takes 
 instance asked for at t is billed from t and serves from t + `start_up`. A scale-in takes effect at once; starting instances
 go first, the newest before the others. What the removed ones process is counted as aborted; it ends as if they were there,
 and until then others begin fewer. `active` counts messages that wait or are processed, as Service Bus does. The wait of a
-message ends when its processing starts. After the last arrival the queue is served for another half hour, unbilled and without
-decisions; where a run `goes_on`, with decisions and for the wait of the objective at least, so that it is known of each message
-whether it was late.
+message ends when its processing starts. After the last arrival the queue is served for another half hour, unbilled, so that
+every wait is known.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class Fleet:
 class Run:
     """One replay, beginning with `first` instances. `parts` are (second of the load, second by the clock) where a part without
     a gap begins: between two parts the clock goes on, and nothing else does. `arrived` and `begun` are counters of messages by
-    the second. `goes_on` is False for the benchmark: the rows that it keeps were replayed so.
+    the second.
     """
 
     def __init__(
@@ -141,12 +140,9 @@ class Run:
         model: Model,
         first: int,
         parts: Sequence[tuple[int, int]] = ((0, 0),),
-        *,
-        goes_on: bool = False,
     ) -> None:
         self.length = len(arrivals)
-        self.end = self.length + (max(AFTER, model.wait) if goes_on else AFTER)
-        self.decides_until = self.end if goes_on else self.length
+        self.end = self.length + AFTER
         self.arrived = np.zeros(self.end + 1)
         np.cumsum(arrivals, out=self.arrived[1 : self.length + 1])
         self.arrived[self.length + 1 :] = self.arrived[self.length]
@@ -164,7 +160,7 @@ class Run:
         interval = self.policy.interval
         for begin, end, clock_ahead in self.spans:
             for start in range(begin, end, interval):
-                if start < self.decides_until:
+                if start < self.length:
                     self._decide(start, start + clock_ahead)
                 last = min(start + interval, end)
                 while self.served < last:
@@ -182,8 +178,7 @@ class Run:
             # Served ahead as if nothing changed: true until the next instance is ready, or not at all with fewer there.
             changes = now if self.fleet.ready != ready else self.fleet.next_ready
             self.served = min(self.served, changes or self.end)
-            if now < self.length:  # what comes after the load is neither billed nor counted
-                self.totals.append((now, wanted))
+            self.totals.append((now, wanted))
 
     def _wanted(self, seen: Seen) -> int:
         return min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
@@ -256,11 +251,6 @@ class Run:
             np.minimum(np.maximum(could, least), there, out=self.begun[first + 1 : last + 1])
         self.served = last
 
-    @property
-    def waiting_at_end(self) -> float:
-        """Messages of the load that were not begun when it ended."""
-        return max(self.arrived.item(self.length) - self.begun.item(self.length), 0.0)
-
     def outcome(self) -> Outcome:
         arrived, length = self.arrived, self.length
         late = sum(self._late(first) for first in range(0, length, PIECE))
@@ -281,7 +271,7 @@ class Run:
         last, wait = min(first + PIECE, self.length), self.model.wait
         arrived, in_time = self.arrived[first : last + 1], self.begun[first + 1 + wait : last + 1 + wait]
         beyond = last - first - len(in_time)
-        if beyond:  # the wait is longer than the time after the last arrival
+        if beyond:  # the wait is longer than the half hour after the last arrival
             in_time = np.append(in_time, np.full(beyond, self.begun[self.end]))
         late = arrived[1:] - np.maximum(arrived[:-1], in_time)
         return float(np.maximum(late, 0.0, out=late).sum())

@@ -20,6 +20,7 @@ from tidemark.analysis.simulation.driving import (
     OLDEST_AGE,
 )
 from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target, field
+from tidemark.analysis.simulation.judged import JudgedRun
 from tidemark.analysis.simulation.waits import NO_SERIES, waits_of
 from tidemark.analysis.simulation.world import Model, Run
 
@@ -142,7 +143,7 @@ def test_decisions_after_the_load_are_neither_billed_nor_counted():
             return seen.total + 1
 
     policy = Grows()
-    run = Run(np.full(120, 400.0), policy, Model(), 1, goes_on=True).replay()
+    run = JudgedRun(np.full(120, 400.0), policy, Model(), 1).replay()
 
     assert len(policy.at) > 2
     assert run.outcome().instance_hours * 3600 == 2 * 60 + 3 * 60
