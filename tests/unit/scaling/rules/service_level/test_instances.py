@@ -1,5 +1,6 @@
 """What is learned of the instances while the whole rule scales a queue: right again whatever happens to it."""
 
+from copy import deepcopy
 from itertools import pairwise
 
 import numpy as np
@@ -44,8 +45,19 @@ def rate_of(known):
 
 
 @pytest.fixture(scope="module")
-def truthful():
-    return lived(BURSTS)[2]
+def lived_once():
+    return lived(BURSTS)
+
+
+@pytest.fixture
+def truthful(lived_once):
+    return lived_once[2]
+
+
+@pytest.fixture
+def known(lived_once):
+    """The memory of it, to be changed."""
+    return deepcopy(lived_once[1])
 
 
 @pytest.mark.parametrize("early", [30, 60, 90])
@@ -70,8 +82,7 @@ def test_a_service_rate_that_halves_and_comes_back_is_followed_both_ways():
     assert rates[-1] == pytest.approx(10.0, rel=0.25)
 
 
-def test_a_service_rate_learned_too_low_comes_back():
-    _, known, _ = lived(BURSTS)
+def test_a_service_rate_learned_too_low_comes_back(known):
     known.learned.service_rate, known.learned.concurrency = 3.0, 16.0
     for second, (before, after) in enumerate(pairwise(np.tile([80.0, 82.0, 79.0], 300))):
         steady = instances.Interval(
@@ -105,8 +116,7 @@ def test_lost_observations_do_not_look_like_more_load():
     assert known.rates[3] == pytest.approx(60.0, rel=0.02)
 
 
-def test_messages_that_vanish_are_not_taken_for_a_fast_service():
-    _, known, _ = lived(BURSTS)
+def test_messages_that_vanish_are_not_taken_for_a_fast_service(known):
     before = rate_of(known)
     purged = instances.Interval(
         seconds=15.0,
@@ -228,8 +238,7 @@ def busy_of(known, *intervals):
     return rate_of(known)
 
 
-def test_fewer_messages_than_instances_keep_none_of_them_busy():
-    _, known, _ = lived(BURSTS)
+def test_fewer_messages_than_instances_keep_none_of_them_busy(known):
     known.learned.service_time = 0.01
 
     assert busy_of(known, *[(8.0, 8.0, 4.0, 10)] * 200) > 0.8 * 10.0
