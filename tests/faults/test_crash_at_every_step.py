@@ -9,7 +9,7 @@ from scaling.model import Controls
 from scaling.notice import Acknowledged
 from tests.support.scaling.runner import MINUTE, Crash, World, metric, policy
 
-LOAD = (300.0, 300.0, 900.0, 900.0, 300.0, 300.0, 20.0, 20.0, 20.0, 300.0)
+LOAD = (300.0, 900.0, 900.0, 300.0, 20.0, 20.0, 20.0)
 """Backlog by the minute; the mean of two minutes scales out three times, their maximum in twice."""
 
 
