@@ -88,7 +88,7 @@ class ChargeLimiter:
 
     - *Bound*: the batches started in any half-open `WINDOW`, settled or reserved, use at most WINDOW seconds. So the
       charges of a window exceed `WINDOW * rate` only by what the batches in flight at its last start were charged above
-      their estimates. A single record that is dearer than a whole window starts alone.
+      their estimates, and by what batches were charged of which nothing was reserved: their lane had charged nothing. A single record that is dearer than a whole window starts alone.
     - *Pace*: one second has at most `IN_ONE_SECOND` seconds of budget. What was used is paid back at the rate before more may start. A charge above its estimate is a debt, also
       if its answer comes after the window.
 
