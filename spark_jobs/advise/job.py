@@ -64,9 +64,9 @@ def run(spark: SparkSession, settings: Settings) -> str:
             """Of many targets, those that are drawn are replayed once more, with lines over time."""
             if len(answers) <= page.DRAWN:
                 return page.report_of(answers)
-            most = [each.question.target.name for each in page.drawn(answers)]
+            most = [drawn.question.target.name for drawn in page.drawn(answers)]
             again = dict(zip(most, find(most, drawn=True), strict=True))
-            return page.report_of([again.get(each.question.target.name, each) for each in answers])
+            return page.report_of([again.get(drawn.question.target.name, drawn) for drawn in answers])
 
         return finish(
             spark,
@@ -102,10 +102,10 @@ def _answers(
     done = replay(spark, histories, tasks, work, Done, f"replaying {len(names)} targets")
     answers = []
     for number, name in enumerate(names):
-        own = done[number * blocks : (number + 1) * blocks]
-        rows = {place: row for each in own for place, row in each.rows.items()}
+        of_target = done[number * blocks : (number + 1) * blocks]
+        rows = {place: row for block in of_target for place, row in block.rows.items()}
         ordered = [rows[place] for place in sorted(rows)]
-        answers.append(answer(own[0].question, options, ordered, local.table_of(name, targets)))
+        answers.append(answer(of_target[0].question, options, ordered, local.table_of(name, targets)))
     return answers
 
 

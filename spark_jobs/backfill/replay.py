@@ -83,7 +83,7 @@ async def _all_or_first_error(work: Coroutine[Any, Any, None], *beside: Coroutin
     """Runs `work` with what never ends `beside` it; the first error of any ends all and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
-            others = [group.create_task(each) for each in beside]
+            others = [group.create_task(coroutine) for coroutine in beside]
             await group.create_task(work)
             for other in others:
                 other.cancel()

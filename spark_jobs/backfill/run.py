@@ -73,7 +73,7 @@ class BackfillSettings(Struct, frozen=True):
 
     def shares(self) -> Shares:
         """Raises InputError for budgets that are none."""
-        given = [each for each in (self.ru_per_second, self.records_per_second) if each is not None]
+        given = [rate for rate in (self.ru_per_second, self.records_per_second) if rate is not None]
         if len(given) != 1:
             raise InputError("give exactly one of --ru-per-second and --records-per-second")
         try:
@@ -132,8 +132,8 @@ def backfill(
         history = tuple(coordinator.progress.history)
     options = cosmos_options(hub)
     target = f"{options.database}/{options.container}"
-    found = (shares.budget, plans, counts, history, absent, selection.is_bounded)
-    return Backfilled(config.hub, target, settings.mode, settings.unit, *found)
+    totals = (shares.budget, plans, counts, history, absent, selection.is_bounded)
+    return Backfilled(config.hub, target, settings.mode, settings.unit, *totals)
 
 
 def _sharing(
@@ -199,8 +199,8 @@ def _addresses(spark: SparkSession) -> tuple[str, str]:
 def _replay(
     chosen: DataFrame, plans: Sequence[PartitionPlan], replaying: Replaying, coordinator: Coordinator
 ) -> dict[str, Counts]:
-    total = sum(each.events for each in plans)
-    tasks = in_order(chosen, [each.partition for each in plans])
+    total = sum(plan.events for plan in plans)
+    tasks = in_order(chosen, [plan.partition for plan in plans])
     try:
         with showing(coordinator, total):
             rows = collected(tasks.mapInArrow(partial(replay_partition, replaying=replaying), RESULT))
@@ -219,13 +219,13 @@ def _replay(
 def settled_rows(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -> list[RowCount]:
     """By partition, what became of the selected events: none may be in no count."""
     rows = []
-    for each in plans:
-        settled = counts.get(each.partition, Counts())
+    for chosen in plans:
+        settled = counts.get(chosen.partition, Counts())
         parts = {
             "settled": settled.settled - settled.skipped,
             "settled before": settled.skipped,
         }
-        rows.append(RowCount(f"partition {each.partition}", each.events, parts, WRITTEN))
+        rows.append(RowCount(f"partition {chosen.partition}", chosen.events, parts, WRITTEN))
     return rows
 
 
@@ -275,7 +275,7 @@ def _nothing(captured: DataFrame, hub: str) -> InputError:
     hubs = sorted(row["hub"] for row in collected(captured.select("hub").distinct()))
     if not hubs:
         return InputError("the capture files hold no events")
-    if hub.lower() not in {each.lower() for each in hubs}:
+    if hub.lower() not in {name.lower() for name in hubs}:
         return InputError(
             f"the capture files hold no events of the hub '{hub}' (EVENTHUB_NAME), but of: {', '.join(hubs)}"
         )

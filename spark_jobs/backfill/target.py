@@ -31,17 +31,17 @@ def read_target(
     sink: str | None = None,
 ) -> HubDefinition:
     """The hub, with its one sink. Raises InputError when a backfill cannot write for it."""
-    found = hub_on_cosmos(settings, "a backfill writes to", hub=hub, sink=sink)
+    definition = hub_on_cosmos(settings, "a backfill writes to", hub=hub, sink=sink)
     with job_errors():
-        open_sink(found, mode)  # nothing is connected yet
-    if mode == "upsert" and not cosmos_options(found).patch_mark:
+        open_sink(definition, mode)  # nothing is connected yet
+    if mode == "upsert" and not cosmos_options(definition).patch_mark:
         raise InputError(
             "COSMOS_PATCH_MARK (patch_mark of a file's sink) is false: a backfill would apply patches again that documents have already;"
             " accepted: true"
         )
-    if found.config.dry_run:
+    if definition.config.dry_run:
         raise InputError("COSMOS_WRITE is false: nothing would be written; a backfill needs it unset or true")
-    return found
+    return definition
 
 
 async def container_id(hub: HubDefinition) -> str:

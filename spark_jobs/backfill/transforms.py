@@ -63,8 +63,8 @@ def of_hub(
     """EVENTS of a hub (its name in any case, as the service has it), those selected by time and partition. Of `newer` hubs of
     that name the partitions are those of keys.
     """
-    own = events.where(F.lower("hub") == hub.lower())
-    frame = between(own, "enqueued_at", selection.since, selection.until)
+    of_this_hub = events.where(F.lower("hub") == hub.lower())
+    frame = between(of_this_hub, "enqueued_at", selection.since, selection.until)
     if selection.partitions:
         frame = frame.where(F.col("partition").isin(list(selection.partitions)))
     return with_places(frame, newer or {}).select(*events.columns)
@@ -110,8 +110,8 @@ def begins_again(rows: Iterable[Row]) -> Row | None:
     """Of `hours`, the first one with numbers that its partition had passed an hour and more before: they began anew, so the
     events are of two hubs. Neighbouring hours are not compared, since the clocks of a service may step back a little.
     """
-    for _, own in groupby(rows, key=lambda row: row["partition"]):
-        ordered, before, highest = list(own), 0, -1
+    for _, group in groupby(rows, key=lambda row: row["partition"]):
+        ordered, before, highest = list(group), 0, -1
         for row in ordered:
             while ordered[before]["hour"] <= row["hour"] - timedelta(hours=2):
                 highest = max(highest, ordered[before]["highest"])
@@ -123,7 +123,7 @@ def begins_again(rows: Iterable[Row]) -> Row | None:
 
 def in_order(events: DataFrame, partitions: Sequence[str]) -> DataFrame:
     """EVENTS of one hub -> REPLAYED: each of the `partitions` in a task of its own, in order of sequence numbers."""
-    places = F.create_map(*[F.lit(each) for pair in enumerate(partitions) for each in reversed(pair)])
+    places = F.create_map(*[F.lit(item) for pair in enumerate(partitions) for item in reversed(pair)])
     return (
         events.withColumn("enqueued_us", F.unix_micros("enqueued_at"))
         .withColumn("partition_key", F.col("system_properties")[PARTITION_KEY])

@@ -148,10 +148,10 @@ def ranked(scores: DataFrame, job: Job) -> tuple[dict[str, Choice], Choice | Non
     recommended = scores.sparkSession.createDataFrame(
         [(row.target, row.recommended) for row in best], "target string, recommended string"
     )
-    own = scores.join(F.broadcast(recommended), on="target", how="inner").where(
+    shown_scores = scores.join(F.broadcast(recommended), on="target", how="inner").where(
         F.col("candidate").isin(sorted(shown)) | (F.col("candidate") == F.col("recommended"))
     )
-    some = choose(_rows(own, job), late_budget=budget)
+    some = choose(_rows(shown_scores, job), late_budget=budget)
     choices = {
         row.target: msgspec.structs.replace(
             some[row.target],

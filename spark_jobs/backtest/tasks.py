@@ -154,5 +154,5 @@ def choices_of(batches: Iterable[pa.RecordBatch], late_budget: float) -> Iterato
 def totals_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One row of SCORES for each candidate and part, which come together."""
     for (candidate, part), rows in groupby(score_rows(batches), key=attrgetter("candidate", "part")):
-        row = Row("", candidate, part, total(each.score for each in rows))
+        row = Row("", candidate, part, total(scored_row.score for scored_row in rows))
         yield pa.RecordBatch.from_pylist([flat(row)], schema=arrow_schema(SCORES))

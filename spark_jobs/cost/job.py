@@ -69,14 +69,14 @@ def run(spark: SparkSession, settings: Settings) -> str:
         with watch(spark, "reading the exports"):
             newest = F.max("day").alias("last"), F.count("*").alias("rows")
             rows = collected(charges.groupBy("resource").agg(*newest, F.collect_set("currency").alias("in")))
-        one_currency({each for row in rows for each in row["in"]})
+        one_currency({currency for row in rows for currency in row["in"]})
         check_once(_told_twice(charges))
         account = RowAccount("--log")
         together = _by_target(spark, read_log(spark, settings, account), charges, billed)
         last = max((row["last"] for row in rows), default=None)
         work = partial(accounts_in, billed=billed, options=settings.options, last_day=last)
         with cached(together.mapInArrow(work, from_arrow_schema(ACCOUNTS))) as accounts:
-            owners = Counter(each.resource for each in billed.values())
+            owners = Counter(target.resource for target in billed.values())
             owned = sum(row["rows"] * owners[row["resource"]] for row in rows)
             return load(spark, results, settings, accounts, account, owned)
 
@@ -143,7 +143,7 @@ def _by_target(
 ) -> DataFrame:
     """Rows of a target and a day, with the day's log or charges; a target's rows are one task's."""
     seen, charge = row_schema(SEEN), row_schema(CHARGES)
-    owners = [(name, each.resource) for name, each in billed.items() if each.resource]
+    owners = [(name, target.resource) for name, target in billed.items() if target.resource]
     owned = spark.createDataFrame(owners, "target string, resource string")
     of_log = log.groupBy("target", F.floor(F.col("at") / DAY).alias("day")).agg(
         F.collect_list(F.struct(*seen.fieldNames())).alias("seen"),

@@ -74,14 +74,14 @@ def accounts_in(
     one without a capacity in the log has no account.
     """
     days = (row for batch in batches for row in batch.to_pylist())
-    for target, own in groupby(days, key=itemgetter("target")):
+    for target, days_of_target in groupby(days, key=itemgetter("target")):
         seen: list[CapacityEntry] = []
         charges: list[Charge] = []
-        for day in own:
+        for day in days_of_target:
             seen += [_seen(row, options.used) for row in day["seen"] or ()]
             charges += [Charge(**row) for row in day["charges"] or ()]
         taken = {"target": target, "entries": len(seen), "charges": len(charges)}
-        if all(each.capacity is None for each in seen):
+        if all(entry.capacity is None for entry in seen):
             yield pa.RecordBatch.from_pylist([taken], schema=ACCOUNTS)
             continue
         joined = account(billed.get(target) or unnamed(target, options), seen, charges, last_day)

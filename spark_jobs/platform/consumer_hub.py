@@ -73,9 +73,9 @@ def _of_settings(
         config = read_config(settings)
     if config.sink is not SinkKind.COSMOS:
         raise InputError(f"CONSUMER_SINK is {config.sink}; {job} Cosmos DB: cosmos")
-    found = HubDefinition(config, settings)
-    _check_format(found, "CONSUMER_DECODER")
-    return found
+    definition = HubDefinition(config, settings)
+    _check_format(definition, "CONSUMER_DECODER")
+    return definition
 
 
 def _cosmos_sink(hub: HubDefinition, job: str, name: str | None) -> SinkDefinition:
@@ -87,9 +87,9 @@ def _cosmos_sink(hub: HubDefinition, job: str, name: str | None) -> SinkDefiniti
     if not into:
         types = ", ".join(f"{sink.name} ({sink.type})" for sink in hub.sinks)
         raise InputError(f"the hub '{hub.name}' has the sinks {types}; {job} one of the type cosmos")
-    found = "is missing" if name is None else f"is '{name}'"
+    problem = "is missing" if name is None else f"is '{name}'"
     raise InputError(
-        f"--sink {found}; accepted, of the hub '{hub.name}' into Cosmos DB: {', '.join(sorted(into))}"
+        f"--sink {problem}; accepted, of the hub '{hub.name}' into Cosmos DB: {', '.join(sorted(into))}"
     )
 
 
@@ -109,9 +109,9 @@ def _check_format(hub: HubDefinition, what: str) -> None:
 
 def _as_settings(hub: HubDefinition, sink: SinkDefinition) -> dict[str, str]:
     """The hub's settings for who reads them without the file: stores are where the file has them."""
-    own = {name: value for name, value in hub.settings.items() if name not in {FILE, "CONSUMER_SINK"}}
+    of_hub = {name: value for name, value in hub.settings.items() if name not in {FILE, "CONSUMER_SINK"}}
     where = {"COSMOS_DATABASE": sink.options.database, "COSMOS_CONTAINER": sink.options.container}
-    return {**where, **own}
+    return {**where, **of_hub}
 
 
 def cosmos_options(hub: HubDefinition) -> CosmosOptions:

@@ -38,8 +38,8 @@ def collected(frame: DataFrame) -> list[Row]:
     )
     row = Row(*kinds)
     return [
-        row(*(_moment(value) if name in times else value for name, value in zip(kinds, each, strict=True)))
-        for each in counted.collect()
+        row(*(_moment(value) if name in times else value for name, value in zip(kinds, values, strict=True)))
+        for values in counted.collect()
     ]
 
 
@@ -72,8 +72,8 @@ class RowAccount:
         many it is (1).
         """
         whys = [F.when(is_left_out, F.lit(name)) for name, is_left_out in reasons.items()]
-        why, each = F.coalesce(*whys, F.lit("")), F.lit(1) if rows is None else rows
-        sums = {"read": each, **{name: F.when(why == name, each) for name in reasons}}
+        why, one_row = F.coalesce(*whys, F.lit("")), F.lit(1) if rows is None else rows
+        sums = {"read": one_row, **{name: F.when(why == name, one_row) for name in reasons}}
         counts = [F.coalesce(F.sum(column), F.lit(0)).alias(name) for name, column in sums.items()]
         seen = Observation()
         self._seen.append((seen, frame.select(*counts)))

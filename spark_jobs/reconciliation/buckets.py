@@ -52,7 +52,7 @@ def pack(batches: Iterable[pa.RecordBatch], *, bits: int) -> Iterator[pa.RecordB
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(each.num_rows for each in waiting) >= _CHUNK_ROWS:
+        if sum(chunk.num_rows for chunk in waiting) >= _CHUNK_ROWS:
             yield from _cut(pa.Table.from_batches(waiting), bits)
             waiting = []
     if waiting:
@@ -137,7 +137,7 @@ def merge(chunks: pa.Table) -> pa.Table:
         [rows.num_rows],
         [int((copies - 1).sum())],
         [np.count_nonzero(copies > 1)],
-        *([each] for each in twice),
+        *([count] for count in twice),
         [_bytes(rows.append_column("copies", pa.array(copies)))],
     )
 
@@ -181,17 +181,17 @@ def count_settled(
     place_of = np.full(number[-1] - number[0] + 1, -1)  # no more than a bucket: looked up, not searched for
     place_of[number - number[0]] = np.arange(len(number))
     for kind in KINDS:
-        own = known.filter(pc.equal(known["kind"], kind))
+        of_kind = known.filter(pc.equal(known["kind"], kind))
         count = np.zeros(len(number), np.int64)
-        if own.num_rows:
-            found = _rows(own)
-            where = _longs(found, "sequence_number")
+        if of_kind.num_rows:
+            settled = _rows(of_kind)
+            where = _longs(settled, "sequence_number")
             within = (where >= number[0]) & (where <= number[-1])
             place = place_of[np.where(within, where - number[0], 0)]
             hit = within & (place >= 0)
             is_kept = kind != "documents"
             if timed or is_kept:
-                hit &= _same_time(_micros(rows)[place], _micros(found), unknown=is_kept)
+                hit &= _same_time(_micros(rows)[place], _micros(settled), unknown=is_kept)
             count = np.bincount(place[hit], minlength=len(number))
         columns[kind] = pa.array(count, pa.int64())
     columns["partition"] = pa.repeat(events["partition"][0], len(number))

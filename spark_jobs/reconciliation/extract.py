@@ -76,7 +76,11 @@ def read_checkpoints(hub: HubDefinition) -> dict[str, Checkpoint]:
     unread = [f"partition {partition}: {why}" for partition, why in stored.items() if isinstance(why, str)]
     if unread:
         raise JobError(f"checkpoints that cannot be read: {'; '.join(unread)}")
-    return {partition: each for partition, each in stored.items() if isinstance(each, Checkpoint)}
+    return {
+        partition: checkpoint
+        for partition, checkpoint in stored.items()
+        if isinstance(checkpoint, Checkpoint)
+    }
 
 
 def settled_runs(checkpoints: Mapping[str, Checkpoint]) -> list[tuple[str, int, int]]:

@@ -110,9 +110,9 @@ def refuse_what_leaves_no_trace(hub: HubDefinition) -> None:
         "COSMOS_OPERATION_FROM may say delete": Operation.DELETE in operations,
         "COSMOS_EMPTY is delete": writing.empty == "delete",
     }
-    for found, is_delete in deletes.items():
+    for setting, is_delete in deletes.items():
         if is_delete and not (writing.guarded and writing.tombstone):
-            raise InputError(f"{found}: nothing is left of a document that is deleted; {WITH_TOMBSTONES}")
+            raise InputError(f"{setting}: nothing is left of a document that is deleted; {WITH_TOMBSTONES}")
     if writing.if_missing == "ignore" and operations & {Operation.PATCH, Operation.REPLACE}:
         raise InputError(IGNORED)
 

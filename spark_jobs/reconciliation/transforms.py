@@ -109,8 +109,8 @@ def packed_positions(documents: DataFrame) -> DataFrame:
 def positions(documents: DataFrame, dead_letters: DataFrame) -> DataFrame:
     """The CHUNKS of documents and those of DEAD_LETTERS, by `kind`, one of `buckets.KINDS`."""
     frames = [documents]
-    for own in (~F.col("parked"), F.col("parked")):
-        kept = dead_letters.where(own).select(*EVENT, "enqueued_at")
+    for is_of_kind in (~F.col("parked"), F.col("parked")):
+        kept = dead_letters.where(is_of_kind).select(*EVENT, "enqueued_at")
         frames.append(kept.mapInArrow(packing(), row_schema(buckets.CHUNKS)))
     named = (frame.withColumn("kind", F.lit(kind)) for kind, frame in zip(buckets.KINDS, frames, strict=True))
     return reduce(DataFrame.unionByName, named)
@@ -197,10 +197,10 @@ def unsettled_ranges(runs: Iterable[tuple[str, int, int]]) -> dict[str, list[tup
     """By partition, first and last of the numbers between the `runs` that checkpoints call settled, and from the last run on."""
     ranges: dict[str, list[tuple[int, int | None]]] = {}
     for partition, first, last in sorted(runs):
-        own = ranges.setdefault(partition, [])
-        if own:
-            own[-1] = (own[-1][0], first - 1)
-        own.append((last + 1, None))
+        of_partition = ranges.setdefault(partition, [])
+        if of_partition:
+            of_partition[-1] = (of_partition[-1][0], first - 1)
+        of_partition.append((last + 1, None))
     return ranges
 
 
@@ -237,8 +237,8 @@ def holes(events: DataFrame, runs: Iterable[tuple[str, int, int]]) -> DataFrame:
 def _unsettled(runs: Iterable[tuple[str, int, int]]) -> Column:
     """The row's own of `unsettled_ranges`; null where there is no checkpoint."""
     ranges = {
-        partition: [{"first": first, "last": last} for first, last in own]
-        for partition, own in unsettled_ranges(runs).items()
+        partition: [{"first": first, "last": last} for first, last in spans]
+        for partition, spans in unsettled_ranges(runs).items()
     }
     as_json = F.lit(msgspec.json.encode(ranges).decode())
     return F.from_json(as_json, "map<string, array<struct<first: bigint, last: bigint>>>")[F.col("partition")]
@@ -324,8 +324,12 @@ def _is_over(now: datetime, identity: Identity) -> Column:
     def over(at: str, ttl: str) -> Column:
         return F.coalesce(F.unix_seconds(at) + F.col(ttl) <= F.lit(int(now.timestamp())), F.lit(False))
 
-    own = over("enqueued_at", "ttl")
-    return own if identity is Identity.POSITION else own | over("last_of_id.enqueued_at", "last_of_id.ttl")
+    is_expired = over("enqueued_at", "ttl")
+    return (
+        is_expired
+        if identity is Identity.POSITION
+        else is_expired | over("last_of_id.enqueued_at", "last_of_id.ttl")
+    )
 
 
 def _status(identity: Identity, due: Due, is_over: Column) -> Column:
@@ -345,11 +349,11 @@ def _status(identity: Identity, due: Due, is_over: Column) -> Column:
 
 def _kept(identity: Identity) -> Column:
     """The document under the event's id is the event's, though no count of positions says so."""
-    own = (F.col("keeper_partition") == F.col("partition")) & (
+    is_of_event = (F.col("keeper_partition") == F.col("partition")) & (
         F.col("keeper_number") == F.col("sequence_number")
     )
     if identity is not Identity.BODY:
-        return F.coalesce(own, F.lit(False))
+        return F.coalesce(is_of_event, F.lit(False))
     # Of all events with this id the last: the document must be its.
     # Name by name: Spark 3.5 compares no structs whose fields have other names.
     last = reduce(and_, (F.col(name) == F.col(f"last_of_id.{name}") for name in _ORDER))

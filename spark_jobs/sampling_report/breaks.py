@@ -183,7 +183,7 @@ def _stands(series: _Series, division: _Division, rules: BreakSettings) -> bool:
     """Every break of it is large and sure enough."""
     least = -log(1 - rules.least_change)
     return all(
-        abs(log(each.ratio)) >= least and each.strength >= rules.strictness for each in division.breaks
+        abs(log(change.ratio)) >= least and change.strength >= rules.strictness for change in division.breaks
     ) and (series.seasonal or _apart(series, division.starts))
 
 

@@ -185,11 +185,11 @@ def _choose(rows: Sequence[Any], settings: Settings) -> _Extract:
         asked = "is not given" if settings.event is None else f"'{settings.event}' is not there"
         raise InputError(f"--event {asked}; {settings.input} holds {len(by_name)}: {known}")
     event = settings.event or next(iter(by_name))
-    own = [row for row in rows if row["name"] == event]
+    of_event = [row for row in rows if row["name"] == event]
     # All events of the export say how far it goes: one that is no longer tracked at all has no last day of its own.
     first, last = min(row["first"] for row in rows), max(row["last"] for row in rows)
-    source = max(own, key=lambda row: row["rows"])["source"]
-    return _Extract(event, source, any(row["with_id"] for row in own), first, last)
+    source = max(of_event, key=lambda row: row["rows"])["source"]
+    return _Extract(event, source, any(row["with_id"] for row in of_event), first, last)
 
 
 def _check_measurement(kept: DataFrame, settings: Settings) -> None:
@@ -259,8 +259,8 @@ def _rows(
             finding.day.isoformat(),
             str(finding.kind),
             finding.sentence(),
-            *(None if each is None else each.ratio for each in finding.breaks),
-            max(each.strength for each in finding.breaks if each is not None),
+            *(None if change is None else change.ratio for change in finding.breaks),
+            max(change.strength for change in finding.breaks if change is not None),
             lost.get(place),
             "; ".join(change.sentence() for change in changed.get(place, ())) or None,
         )

@@ -192,9 +192,9 @@ def _summed(operations: DataFrame) -> DataFrame:
 
 
 def _dimensions() -> Column:
-    own = F.create_map(
+    standard = F.create_map(
         *(part for name in ("source", "sdk_version", "role") for part in (F.lit(name), F.col(name)))
     )
     # A custom dimension of the same name is another one.
     custom = F.transform_keys("dimensions", lambda name, _: F.concat(F.lit("customDimensions."), name))
-    return F.map_concat(own, F.coalesce(custom, F.create_map().cast("map<string,string>")))
+    return F.map_concat(standard, F.coalesce(custom, F.create_map().cast("map<string,string>")))

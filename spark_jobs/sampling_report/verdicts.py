@@ -133,7 +133,7 @@ def lost_events(days: Sequence[Day], fit: Fit, finding: Finding) -> float | None
     if finding.count is None or finding.kind not in LOSSES:
         return None
     begin, ratio = finding.count.index, finding.count.ratio
-    later = [each.index for each in fit.breaks if each.index > begin]
+    later = [change.index for change in fit.breaks if change.index > begin]
     missing = 0.0
     for day in range(begin, min(later, default=len(days))):
         corrected = days[day].corrected
@@ -147,23 +147,23 @@ def lost_events(days: Sequence[Day], fit: Fit, finding: Finding) -> float | None
 
 def _of_rates(days: Sequence[Day], rate: Fit, count: Fit, rules: BreakSettings) -> list[Finding]:
     findings, paired = [], set()
-    for each in rate.breaks:
-        partner = _near(each, count) if each.fell else None
+    for change in rate.breaks:
+        partner = _near(change, count) if change.fell else None
         if partner is not None:
             paired.add(partner.index)
-        findings.append(_of_rate(days, each, partner, count, rules))
-    for each in count.breaks:
-        if each.index not in paired:
-            kind = Kind.LOST if each.fell else Kind.COUNT_ROSE
-            findings.append(Finding(days[each.index].day, kind, count=each))
+        findings.append(_of_rate(days, change, partner, count, rules))
+    for change in count.breaks:
+        if change.index not in paired:
+            kind = Kind.LOST if change.fell else Kind.COUNT_ROSE
+            findings.append(Finding(days[change.index].day, kind, count=change))
     return findings
 
 
 def _of_totals(days: Sequence[Day], count: Fit, total: Fit | None) -> list[Finding]:
     return [
-        Finding(days[each.index].day, Kind.SUM_FELL if each.fell else Kind.SUM_ROSE, total=each)
-        for each in (total.breaks if total else ())
-        if _near(each, count) is None
+        Finding(days[change.index].day, Kind.SUM_FELL if change.fell else Kind.SUM_ROSE, total=change)
+        for change in (total.breaks if total else ())
+        if _near(change, count) is None
     ]
 
 
@@ -175,7 +175,7 @@ def _of_rate(
         return Finding(day, Kind.RATE_ROSE, rate=rate)
     if count is not None:
         return Finding(days[min(rate.index, count.index)].day, Kind.SAMPLED_AND_LOST, rate=rate, count=count)
-    known = [place for place, each in enumerate(days) if each.corrected is not None]
+    known = [place for place, of_day in enumerate(days) if of_day.corrected is not None]
     before = [place for place in known if rate.index - WINDOW <= place < rate.index]
     after = [place for place in known if rate.index <= place < rate.index + WINDOW]
     least = detectable_fall(len(before), len(after), fit.scale, rules) if len(before) >= HISTORY else None
@@ -185,9 +185,11 @@ def _of_rate(
 def _near(change: Break, other: Fit) -> Break | None:
     """The break of another series in the same direction, at the same time."""
     near = [
-        each for each in other.breaks if each.fell == change.fell and abs(each.index - change.index) <= NEAR
+        candidate
+        for candidate in other.breaks
+        if candidate.fell == change.fell and abs(candidate.index - change.index) <= NEAR
     ]
-    return min(near, key=lambda each: abs(each.index - change.index), default=None)
+    return min(near, key=lambda candidate: abs(candidate.index - change.index), default=None)
 
 
 def _change(what: str, change: Break | None) -> str:

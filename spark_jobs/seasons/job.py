@@ -52,7 +52,9 @@ def run(spark: SparkSession, settings: Settings) -> str:
     made = [tables.rows_of(profile) for profile in profiles]
     for name, columns in tables.ALL.items():
         schema = row_schema(columns)
-        rows = [tuple(row[column] for column in schema.fieldNames()) for each in made for row in each[name]]
+        rows = [
+            tuple(row[column] for column in schema.fieldNames()) for tables in made for row in tables[name]
+        ]
         results.write(name, spark.createDataFrame(rows, schema))
     return finish(
         spark,

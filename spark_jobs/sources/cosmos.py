@@ -94,12 +94,12 @@ class CosmosReader(DataSourceReader):
 
     def partitions(self) -> Sequence[FeedRange]:
         async def ranges(proxy: ContainerProxy) -> list[Mapping[str, Any]]:
-            return [each async for each in proxy.read_feed_ranges(force_refresh=True)]
+            return [feed_range async for feed_range in proxy.read_feed_ranges(force_refresh=True)]
 
         with failing_without_secrets():
             statistics = asyncio.run(self._asked(ranges))
         share = self._budget / len(statistics) if self._budget is not None else None
-        return [FeedRange(each, share) for each in statistics]
+        return [FeedRange(feed_range, share) for feed_range in statistics]
 
     def definition(self) -> Mapping[str, Any]:
         """The container's, as the service gives it."""
@@ -221,8 +221,8 @@ def keys_and_ttl(options: Mapping[str, str]) -> tuple[Sequence[str], int | None]
     """The paths of a container's partition key, and its defaultTtl: None where no document has a time to live, -1 where only its
     own counts. By the options of the data source. Raises as the reader does.
     """
-    found = CosmosReader({name.lower(): value for name, value in options.items()}).definition()
-    return found["partitionKey"]["paths"], found.get("defaultTtl")
+    definition = CosmosReader({name.lower(): value for name, value in options.items()}).definition()
+    return definition["partitionKey"]["paths"], definition.get("defaultTtl")
 
 
 def query_text(paths: Sequence[str], fields: Mapping[str, str], since: float | None = None) -> str:

@@ -29,9 +29,9 @@ Newer = Mapping[str, int]
 def newer_hubs(checkpoints: Mapping[str, Checkpoint | str]) -> Newer:
     """Of the partitions whose hub needs it in keys."""
     return {
-        partition: each.origin.hub
-        for partition, each in checkpoints.items()
-        if isinstance(each, Checkpoint) and each.origin.incarnation
+        partition: checkpoint.origin.hub
+        for partition, checkpoint in checkpoints.items()
+        if isinstance(checkpoint, Checkpoint) and checkpoint.origin.incarnation
     }
 
 

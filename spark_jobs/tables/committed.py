@@ -122,7 +122,7 @@ def nullable_json(schema: StructType) -> str:
     def of(value: Any) -> Any:
         if isinstance(value, dict):
             flags = ("nullable", "containsNull", "valueContainsNull")
-            return {name: True if name in flags else of(each) for name, each in value.items()}
-        return [of(each) for each in value] if isinstance(value, list) else value
+            return {name: True if name in flags else of(member) for name, member in value.items()}
+        return [of(member) for member in value] if isinstance(value, list) else value
 
     return json.dumps(of(schema.jsonValue()))

@@ -105,7 +105,7 @@ def commit(
                 store, given, adds, "overwrite", by, storage_options=options, commit_properties=properties
             )
     history = _opened(url).history(COMMITS_SEARCHED)
-    return next(int(each["version"]) for each in history if each.get("userMetadata") == key)
+    return next(int(entry["version"]) for entry in history if entry.get("userMetadata") == key)
 
 
 def _added(file: NewFile) -> AddAction:
@@ -132,7 +132,7 @@ def newest_version(url: str) -> int | None:
     if not has_table(url):
         return None
     history = _opened(url).history(COMMITS_SEARCHED)
-    return next((int(each["version"]) for each in history if changes_rows(each["operation"])), None)
+    return next((int(entry["version"]) for entry in history if changes_rows(entry["operation"])), None)
 
 
 def live(url: str, version: int | None) -> tuple[str, list[str], list[str]]:

@@ -122,8 +122,8 @@ class SparkStore:
             writer = writer.option("replaceWhere", where).option("mergeSchema", "true")
         writer.save(self._path(name))
         commits = self._history(name)
-        own = (row.version for row in commits if row.userMetadata == run.key)
-        return int(next(own, commits[0].version))  # where nothing changed, there is no commit
+        versions = (row.version for row in commits if row.userMetadata == run.key)
+        return int(next(versions, commits[0].version))  # where nothing changed, there is no commit
 
     def read(self, name: str, version: int) -> DataFrame:
         """All columns, but for the day where that is in no file."""

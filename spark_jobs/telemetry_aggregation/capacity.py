@@ -45,9 +45,9 @@ def _once_an_action(log: DataFrame) -> DataFrame:
     action = F.coalesce(
         F.nullif(F.regexp_extract("key", "^effect-[a-z_]+-(.+)$", 1), F.lit("")), F.col("key")
     )
-    own = Window.partitionBy("target", "action")
+    of_action = Window.partitionBy("target", "action")
     effects = log.where(effect).select("*", action.alias("action"), moved.alias("moved"))
-    first = F.row_number().over(own.orderBy(F.col("moved").desc(), "at", "key"))
+    first = F.row_number().over(of_action.orderBy(F.col("moved").desc(), "at", "key"))
     kept = effects.select("*", first.alias("place")).where("place = 1").select(*log.columns)
     return log.where(~effect).unionByName(kept)
 

@@ -150,10 +150,10 @@ class Incremental:
         Raises JobError where a record is in no count.
         """
         sums = F.count("*").alias("kept"), F.coalesce(F.sum("copies"), F.lit(0)).alias("given")
-        [own] = collected(kept.select(*sums))
+        [sums_of_kept] = collected(kept.select(*sums))
         known = 0
         still = [*between(before.days, before.closed, FOR_EVER)]
-        if still and own.kept:
+        if still and sums_of_kept.kept:
             names = [name for name in kept.columns if name != "copies"]
             schema = kept.select(*names).schema
             earlier = _read(kept.sparkSession, self._folder, still, schema)
@@ -161,7 +161,10 @@ class Incremental:
             again = self._once(kept.select(*names).unionByName(open_)).where("copies > 1")
             known = again.count()
         parts: dict[str, int] = {"late": seen.late, "ahead": seen.ahead, "invalid": seen.invalid}
-        parts |= {"kept": own.kept - known, "duplicates": own.given - own.kept + known}
+        parts |= {
+            "kept": sums_of_kept.kept - known,
+            "duplicates": sums_of_kept.given - sums_of_kept.kept + known,
+        }
         then = "the batch is not taken, and comes again with the next run"
         check_sum(f"--{self.dataset.name}, batch {number}", seen.read, parts, then)
         return parts["duplicates"]
@@ -223,7 +226,9 @@ def records_of_days(
     """The closed records that the rows of a table on these days are made of; None for none. `folder` is the stream's."""
     reach = dataset.reach if table == "scaling" else 0
     begins = [round(datetime.fromisoformat(f"{day}T00:00Z").timestamp()) * 1_000_000 for day in days]
-    pieces = {each for begin in begins for each in between(mark.days, begin - reach, begin + DAY + reach)}
+    pieces = {
+        day_range for begin in begins for day_range in between(mark.days, begin - reach, begin + DAY + reach)
+    }
     if not pieces:
         return None
     records = _read(spark, f"{folder}/{dataset.name}", pieces).where(micros("at") < mark.closed)

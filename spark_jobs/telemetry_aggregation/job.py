@@ -139,10 +139,10 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
                 else:
                     taken.append(metric_samples.samples_for_tasks(spark, dataset, settings.inputs, bounds))
         _write(results, tables_of(taken, settings), file)
-    for each in taken:
-        if each.account is not None:
-            quality[each.dataset.name] = metric_samples.counts_of_samples(
-                each.account, results.table("gauges")
+    for records in taken:
+        if records.account is not None:
+            quality[records.dataset.name] = metric_samples.counts_of_samples(
+                records.account, results.table("gauges")
             )
     merge(results, settings.merge_into, None)
     rows = [(dataset.name, *quality[dataset.name]) for dataset in datasets(settings)]
@@ -253,7 +253,7 @@ def _sources(
     for dataset in given:
         for day, source in incremental.sources(dataset, name, marks[dataset.name]).items():
             days[day].append(source)
-    return {day: f"{settings.checkpoint} {'; '.join(found)}{more}" for day, found in sorted(days.items())}
+    return {day: f"{settings.checkpoint} {'; '.join(sources)}{more}" for day, sources in sorted(days.items())}
 
 
 def _report(

@@ -119,9 +119,9 @@ def _over(windows: list[Windows], until: int) -> tuple[Windows | None, list[Wind
     """Those that begin before a time (microseconds), and the others."""
     if not any(window.start.min() < until for window in windows):
         return None, windows
-    found = joined(windows)
-    over = found.start < until
-    return found.where(over), [] if over.all() else [found.where(~over)]
+    all_windows = joined(windows)
+    over = all_windows.start < until
+    return all_windows.where(over), [] if over.all() else [all_windows.where(~over)]
 
 
 def aggregate(

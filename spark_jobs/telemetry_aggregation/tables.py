@@ -68,19 +68,20 @@ class Prices(Protocol):
 
 def tables_of(taken: Sequence[InputRecords], prices: Prices) -> dict[str, DataFrame]:
     """The tables of all windows that the records make, which may come from several inputs."""
-    names = {name for each in taken for name in each.dataset.tables}
+    names = {name for records in taken for name in records.dataset.tables}
     return {name: table_of(name, taken, prices) for name in TABLES if name in names}
 
 
 def table_of(name: str, taken: Sequence[InputRecords], prices: Prices) -> DataFrame:
     """A table of all windows out of the records of the inputs that have part in it, of which there is one at least."""
-    given = [each for each in taken if name in each.dataset.tables]
+    given = [records for records in taken if name in records.dataset.tables]
     if name == "gauges":
         made = [
-            _gauges([each for each in given if each.dataset.has_copies is flag]) for flag in (False, True)
+            _gauges([records for records in given if records.dataset.has_copies is flag])
+            for flag in (False, True)
         ]
         return united(filter(None, made))
-    states = united(part_of(name, each) for each in given)
+    states = united(part_of(name, records) for records in given)
     if name == "flows":
         return flows(states)
     return scaling(states, prices.prices, prices.request_unit_targets)
@@ -89,8 +90,8 @@ def table_of(name: str, taken: Sequence[InputRecords], prices: Prices) -> DataFr
 def _gauges(taken: Sequence[InputRecords]) -> DataFrame | None:
     if not taken:
         return None
-    samples = united(part_of("gauges", each) for each in taken)
-    known = [each.rows for each in taken if each.rows is not None]
+    samples = united(part_of("gauges", records) for records in taken)
+    known = [records.rows for records in taken if records.rows is not None]
     rows = sum(known) if len(known) == len(taken) else samples.count()
     return gauges(samples, rows, distinct=taken[0].dataset.has_copies)
 
@@ -106,8 +107,8 @@ def united(frames: Iterable[DataFrame]) -> DataFrame:
 def days_of(name: str, taken: Sequence[InputRecords]) -> set[str]:
     """The days of which the table has rows, as text: a record may make none."""
     days = set()
-    for each in taken:
-        part, time = part_of(name, each), F.col("at")
+    for records in taken:
+        part, time = part_of(name, records), F.col("at")
         if name == "gauges":  # what the kernel leaves out
             part = part.where(
                 (F.abs("value") < float("inf")) & reduce(and_, (F.col(key).isNotNull() for key in SERIES))

@@ -40,11 +40,11 @@ def floor_to(moment: Column, width: int) -> Column:
 
 def in_windows(states: DataFrame) -> DataFrame:
     """Every minute once per window it belongs to, with `window` and `start` (microseconds) in place of `minute`."""
-    each = (
+    windows = (
         F.struct(F.lit(name).alias("window"), floor_to(F.col("minute"), width).alias("start"))
         for name, width in WINDOWS.items()
     )
-    return states.select(F.inline(F.array(*each)), "*").drop("minute")
+    return states.select(F.inline(F.array(*windows)), "*").drop("minute")
 
 
 def starts() -> Column:

@@ -70,7 +70,7 @@ def table_rows(
         return _parquet_rows(name, data, wanted)
     rows = _cells(name, data)
     names = next(rows, [])
-    if twice := sorted({each for each in names if names.count(each) > 1}):
+    if twice := sorted({column for column in names if names.count(column) > 1}):
         raise InputError(f"{name} has the column {twice[0]} twice; accepted is one of each name")
     return names, _by_name(names, rows, name)
 
@@ -102,7 +102,7 @@ def _parquet_rows(
     try:
         file = parquet.ParquetFile(pa.BufferReader(data))
         names = file.schema_arrow.names
-        columns = [each for each in names if wanted is None or each in wanted]
+        columns = [column for column in names if wanted is None or column in wanted]
         batches = list(file.iter_batches(columns=columns))
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{name} cannot be read: {file_problem(error)}") from error

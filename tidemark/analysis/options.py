@@ -61,8 +61,8 @@ def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     }
     parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
-        own = _options_of(groups[name]) if name in groups else [parameter]
-        parameters += (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)
+        replaced = _options_of(groups[name]) if name in groups else [parameter]
+        parameters += (option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in replaced)
 
     @wraps(command)
     def run(**given: Any) -> Any:

@@ -83,10 +83,10 @@ class _Recorder(Reader):
 
     def schema(self, *, loose: bool = False) -> Json:
         """`loose`: a key that is missing may come from another table."""
-        found = {key: _plain(asked, loose=loose) for key, asked in self.asked.items()}
-        if _NAMES in found:
-            return {"type": "object", "additionalProperties": found[_NAMES]}
-        return _object(found, [] if loose else self.required)
+        properties = {key: _plain(asked, loose=loose) for key, asked in self.asked.items()}
+        if _NAMES in properties:
+            return {"type": "object", "additionalProperties": properties[_NAMES]}
+        return _object(properties, [] if loose else self.required)
 
 
 def _plain(asked: Json | _Recorder, *, loose: bool) -> Json:
@@ -97,8 +97,8 @@ def _plain(asked: Json | _Recorder, *, loose: bool) -> Json:
 
 
 def _object(properties: Json, required: Iterable[str] = ()) -> Json:
-    found: Json = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**found, "required": sorted(required)} if required else found
+    described: Json = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**described, "required": sorted(required)} if required else described
 
 
 def _types_of(convert: Callable[[Any], Any]) -> Json:
@@ -126,20 +126,20 @@ def schema(plug_ins: PlugIns, collectors: Iterable[str], scalers: Iterable[str])
     definitions: Json = {}
     rules = _by_kind("type", {name: RULES[name].Params for name in RULES}, ("name",), definitions)
     metrics = _recorded_metric(target)
-    found = target.schema(loose=True)
-    shadow = found["properties"]["shadow"]["properties"]
-    found["properties"]["rules"]["items"] = shadow["rules"]["items"] = {"$ref": "#/definitions/rule"}
+    of_target = target.schema(loose=True)
+    shadow = of_target["properties"]["shadow"]["properties"]
+    of_target["properties"]["rules"]["items"] = shadow["rules"]["items"] = {"$ref": "#/definitions/rule"}
     params = {name: plug_ins.collector_class(name).Params for name in collectors}
     metric = _by_kind("collector", params, (), definitions, metrics.schema(loose=True)["properties"])
-    found["properties"]["metrics"] = {
+    of_target["properties"]["metrics"] = {
         "type": "object",
         "additionalProperties": {"$ref": "#/definitions/metric"},
     }
-    shared = [key for key, value in found["properties"].items() if "properties" in value]
-    definitions |= {"rule": rules, "metric": metric, **{key: found["properties"][key] for key in shared}}
-    found["properties"] |= {key: {"$ref": f"#/definitions/{key}"} for key in shared}
+    shared = [key for key, value in of_target["properties"].items() if "properties" in value]
+    definitions |= {"rule": rules, "metric": metric, **{key: of_target["properties"][key] for key in shared}}
+    of_target["properties"] |= {key: {"$ref": f"#/definitions/{key}"} for key in shared}
     params = {name: plug_ins.scaler_class(name).Params for name in scalers}
-    whole = _by_kind("scaler", params, (), definitions, found["properties"], loose=True)
+    whole = _by_kind("scaler", params, (), definitions, of_target["properties"], loose=True)
     notify = _Recorder()
     read_notify(notify)
     return {
@@ -179,10 +179,10 @@ def _by_kind(
     common = {**(beside or {}), **{name: {"type": "string"} for name in texts}}
     kinds: list[Json] = []
     for name, struct in params.items():
-        (own,), parts = msgspec.json.schema_components(
+        (reference,), parts = msgspec.json.schema_components(
             [struct], ref_template="#/definitions/" + key + "." + name + ".{name}"
         )
-        title = own["$ref"].rpartition(".")[2]
+        title = reference["$ref"].rpartition(".")[2]
         fields = parts.pop(title)
         definitions.update({f"{key}.{name}.{part}": value for part, value in parts.items()})
         required = [] if loose else [key, *fields.get("required", ())]

@@ -65,9 +65,9 @@ def map_texts(value: Any, text: Callable[[str], str], number: Callable[[int], in
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
-        return {text(str(name)): map_texts(each, text, number) for name, each in value.items()}
+        return {text(str(name)): map_texts(member, text, number) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [map_texts(each, text, number) for each in value]
+        return [map_texts(member, text, number) for member in value]
     return number(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

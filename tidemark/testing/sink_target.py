@@ -102,7 +102,7 @@ def soon() -> float:
 
 async def write(sink: Sink, events: Sequence[Event], deadline: float | None = None) -> Sequence[WriteResult]:
     """Prepares and writes events, lane by lane, in their order; the results are in the order of events."""
-    return await write_records(sink, [sink.prepare(Write(each)) for each in events], deadline)
+    return await write_records(sink, [sink.prepare(Write(given)) for given in events], deadline)
 
 
 async def write_records(
@@ -114,11 +114,11 @@ async def write_records(
     for index, record in enumerate(records):
         lanes.setdefault(routes.lane_of(record), []).append((index, record))
     results: dict[int, WriteResult] = {}
-    for lane, found in lanes.items():
-        batch = Batch(1, lane, tuple(record for _, record in found))
+    for lane, numbered in lanes.items():
+        batch = Batch(1, lane, tuple(record for _, record in numbered))
         answers = await sink.write(batch, deadline=soon() if deadline is None else deadline)
-        assert len(answers) == len(found)
-        results |= {index: answer for (index, _), answer in zip(found, answers, strict=True)}
+        assert len(answers) == len(numbered)
+        results |= {index: answer for (index, _), answer in zip(numbered, answers, strict=True)}
     return [results[index] for index in range(len(records))]
 
 

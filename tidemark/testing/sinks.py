@@ -302,20 +302,23 @@ class SinkContract:
             outcomes = await tried(sink, remaining)
             assert Outcome.REJECT not in outcomes
             remaining = [
-                each for each, o in zip(remaining, outcomes, strict=True) if o is not Outcome.WRITTEN
+                event for event, o in zip(remaining, outcomes, strict=True) if o is not Outcome.WRITTEN
             ]
             if not remaining:
                 break
             await asyncio.sleep(0.1)
         assert not remaining
-        await self.expect_stored(target, [*before, *(json.loads(each.body)["id"] for each in events)])
+        await self.expect_stored(target, [*before, *(json.loads(event.body)["id"] for event in events)])
 
     async def expect_stored(self, target: SinkTarget, ids: Sequence[str]) -> None:
-        found = Counter(str(document["id"]) for document in await target.stored())
+        stored = Counter(str(document["id"]) for document in await target.stored())
 
-        assert set(found) == set(ids)
-        assert not target.exact or set(found.values()) == {1}, f"stored more than once: {found}"
+        assert set(stored) == set(ids)
+        assert not target.exact or set(stored.values()) == {1}, f"stored more than once: {stored}"
 
 
 def by_id(documents: Sequence[Document]) -> dict[str, Document]:
-    return {str(each["id"]): {name: each[name] for name in ("id", "dest", "text")} for each in documents}
+    return {
+        str(document["id"]): {name: document[name] for name in ("id", "dest", "text")}
+        for document in documents
+    }

@@ -129,8 +129,8 @@ class Shares:
         )
 
     def _amount(self, holder: _Holder) -> float:
-        fair = self.budget / sum(not each.over for each in self._holders.values())
-        free = self.budget - sum(each.held() for each in self._holders.values() if each is not holder)
+        fair = self.budget / sum(not other.over for other in self._holders.values())
+        free = self.budget - sum(other.held() for other in self._holders.values() if other is not holder)
         if self._whole:
             return float(max(0, min(max(1, math.floor(fair)), math.floor(free))))
         return max(0.0, min(fair, free))

@@ -81,9 +81,11 @@ def _map_kinds(kind: Any) -> Ints | None:
 
 
 def _kinds(union: Any) -> Ints | None:
-    if not isinstance(union, list) or not all(isinstance(each, str) and each in _KINDS for each in union):
+    if not isinstance(union, list) or not all(
+        isinstance(branch, str) and branch in _KINDS for branch in union
+    ):
         return None
-    return np.array([*(_KINDS[each] for each in union), _UNKNOWN], np.int64)
+    return np.array([*(_KINDS[branch] for branch in union), _UNKNOWN], np.int64)
 
 
 def positions_of(

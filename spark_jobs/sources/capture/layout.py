@@ -46,7 +46,7 @@ class CaptureLayout:
         self._pattern = re.compile(f"(?:^|/){_pattern_of(self.text)}{re.escape(ENDING)}$")
         folders = self.text.split("/")[:-1]
         self._folders = [
-            re.compile(_pattern_of("/".join(folders[:each]))) for each in range(len(folders) + 1)
+            re.compile(_pattern_of("/".join(folders[:depth]))) for depth in range(len(folders) + 1)
         ]
 
     def origin(self, path: str) -> Origin:

@@ -103,15 +103,15 @@ def instant(text: str) -> int:
     """
     try:
         match = _US_TIME.fullmatch(text)
-        moment = us_moment(match) if match else datetime.fromisoformat(text)
+        time = us_moment(match) if match else datetime.fromisoformat(text)
     except ValueError as error:
         raise CorruptFileError(
             f"the time of an event is '{text[:60]}'; accepted are forms like '11/21/2026 8:02:14 AM' and"
             " '2026-11-21T08:02:14Z'"
         ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MICROSECOND
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // _MICROSECOND
 
 
 def us_moment(match: re.Match[str]) -> datetime:

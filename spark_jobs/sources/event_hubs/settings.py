@@ -91,10 +91,10 @@ class HubSettings:
         wanted = positions.ranges(
             start, positions.resolved(self.end, states, positions.LATEST, "endingPosition")
         )
-        for each in wanted:
-            story = positions.lost(each, states[each.partition])
-            if story is not None:
-                self.report_loss(story)
+        for task in wanted:
+            loss = positions.lost(task, states[task.partition])
+            if loss is not None:
+                self.report_loss(loss)
         return wanted
 
     def report_loss(self, story: str) -> None:

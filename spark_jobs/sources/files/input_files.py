@@ -241,5 +241,5 @@ class Quarantine:
             stem, dot, ending = place.rpartition(".")
             place = f"{stem}.{piece}{dot}{ending}"
         self._folder.write(place, data)
-        story = {"file": name, "reason": reason, **facts}
-        self._folder.write(f"{place}{REASON}", json.dumps(story, indent=2, ensure_ascii=False).encode())
+        description = {"file": name, "reason": reason, **facts}
+        self._folder.write(f"{place}{REASON}", json.dumps(description, indent=2, ensure_ascii=False).encode())

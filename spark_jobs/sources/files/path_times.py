@@ -103,7 +103,7 @@ def in_paths(*patterns: str) -> Callable[[FileFilter], Look]:
     def of(wanted: FileFilter) -> Look:
         def look(path: str) -> bool | None:
             # The most specific pattern comes first.
-            match_found = next((match for each in parsed if (match := each.search(f"{path}/"))), None)
+            match_found = next((match for pattern in parsed if (match := pattern.search(f"{path}/"))), None)
             return None if match_found is None else wanted.of_time(match_found.groupdict())
 
         return look
@@ -139,6 +139,6 @@ def _cover(begin: datetime, end: datetime) -> Iterator[dict[str, str]]:
     while at < end:
         texts = dict(zip(UNITS, f"{at:%Y %m %d %H}".split(), strict=True))
         starts = 4 if at.hour else 3 if at.day > 1 else 2 if at.month > 1 else 1
-        units = next(each for each in range(starts, 5) if each == 4 or _next(at, each) <= end)
+        units = next(depth for depth in range(starts, 5) if depth == 4 or _next(at, depth) <= end)
         yield {unit: texts[unit] for unit in UNITS[:units]}
         at = _next(at, units)

@@ -103,7 +103,7 @@ def _csv_records(data: bytes) -> Iterator[Record]:
 def _time_column(header: Sequence[str]) -> tuple[list[str], int]:
     """The names of the columns without their zones, and which one is the event's time. Raises RejectedError."""
     split = [re.fullmatch(r"\s*(.*?)\s*(?:\[(.*)\])?\s*", name, re.DOTALL) for name in header]
-    named = [(each[1], each[2]) for each in split if each]
+    named = [(parts[1], parts[2]) for parts in split if parts]
     for name, zone in named:
         if name in _NAMES["timestamp"] and zone is not None and zone.strip().upper() != "UTC":
             raise RejectedError(
@@ -122,15 +122,15 @@ def _day_comes_first(times: Iterable[str]) -> bool | None:
     Raises RejectedError where they show neither or both.
     """
     pairs = {(int(match[1]), int(match[2])) for time in times if (match := _portal_match(time))}
-    day_first = next((each for each in sorted(pairs) if each[0] > 12 >= each[1]), None)
-    month_first = next((each for each in sorted(pairs) if each[1] > 12 >= each[0]), None)
+    day_first = next((pair for pair in sorted(pairs) if pair[0] > 12 >= pair[1]), None)
+    month_first = next((pair for pair in sorted(pairs) if pair[1] > 12 >= pair[0]), None)
     if day_first and month_first:
         raise RejectedError(
             f"the file's dates are in two orders: {day_first[0]}/{day_first[1]} and {month_first[0]}/{month_first[1]}; {_AS_JSON}"
         )
     if day_first or month_first:
         return day_first is not None
-    if unclear := sorted(each for each in pairs if each[0] != each[1]):
+    if unclear := sorted(pair for pair in pairs if pair[0] != pair[1]):
         raise RejectedError(_unclear("/".join(map(str, unclear[0])), "no date of the file tells"))
     return None
 
@@ -207,7 +207,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         raise RejectedError(f"the record is of '{foreign[0]}'; accepted are customEvents and AppEvents")
     fields = {name: _first(record, names) for name, names in _NAMES.items()}
     name = next(
-        (record[each] for each in _NAMES["name"] if record.get(each)), None
+        (record[column] for column in _NAMES["name"] if record.get(column)), None
     )  # an event may be called None
     if not isinstance(name, str) or not name:
         raise RejectedError(f"the event has no name; found the fields {', '.join(map(str, record))[:300]}")
@@ -288,7 +288,7 @@ def event_time(value: Any, *, day_first: bool | None = None) -> datetime:
         try:
             match = _portal_match(value)
             # ISO 8601 with at most six digits of a second: Azure writes seven.
-            moment = (
+            time = (
                 _portal_time(match, day_first=day_first)
                 if match
                 else datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value.strip()))
@@ -298,7 +298,7 @@ def event_time(value: Any, *, day_first: bool | None = None) -> datetime:
         except ValueError:
             pass
         else:
-            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+            return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     raise RejectedError(
         f"the event's time is {value!r}; accepted are times like '2026-11-21T08:02:14.123Z' and"
         " '11/21/2026, 8:02:14.123 AM'"

@@ -138,9 +138,9 @@ class RecordFiles(FileOptions):
         size, rejects = self.partition_bytes, dict[int, list[Reject]]()
         try:
             for at, text in texts(data, size, partial(self.source.has_lines, file=name)):
-                for found in self.source.parse(text, name, size=size):
-                    rejects.setdefault(begin + at, []).extend(found.rejects)
-                    yield found.batch
+                for parsed in self.source.parse(text, name, size=size):
+                    rejects.setdefault(begin + at, []).extend(parsed.rejects)
+                    yield parsed.batch
         except RejectedError as error:
             aside.file(name, data, str(error))
         for at, those in rejects.items():
@@ -235,12 +235,12 @@ def _parse_lines(
             by_file.setdefault(row["file"], []).append(row["value"].encode())
         for file, lines in by_file.items():
             name = local_name(file)
-            [found] = files.source.parse(b"\n".join(lines), name)
-            if found.rejects:
+            [parsed] = files.source.parse(b"\n".join(lines), name)
+            if parsed.rejects:
                 # A file may come in several batches, and again after a restart: the same rejects, the same name.
-                digest = hashlib.sha256(b"\n".join(reject.text for reject in found.rejects)).hexdigest()[:12]
-                aside.records(f"{name}.{digest}", found.rejects)
-            yield found.batch
+                digest = hashlib.sha256(b"\n".join(reject.text for reject in parsed.rejects)).hexdigest()[:12]
+                aside.records(f"{name}.{digest}", parsed.rejects)
+            yield parsed.batch
 
 
 def local_name(url: str) -> str:

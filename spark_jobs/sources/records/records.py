@@ -91,7 +91,7 @@ def _listed(text: bytes) -> list[bytes] | None:
     if not text.lstrip().startswith(b"["):
         return None
     try:
-        return [bytes(each) for each in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        return [bytes(member) for member in msgspec.json.decode(text, type=list[msgspec.Raw])]
     except msgspec.DecodeError as error:
         raise RejectedError(f"the file begins as a JSON list, but is none: {error}") from error
 

@@ -126,7 +126,7 @@ class TableSettings(NamedTuple):
     def read(self, task: Slice) -> Iterator[pa.RecordBatch]:
         """DECISIONS on a target. Raises InputError."""
         for page in stepped(self.pages(task.query())):
-            yield pa.RecordBatch.from_pylist([self._row(each) for each in page], schema=_ARROW)
+            yield pa.RecordBatch.from_pylist([self._row(entity) for entity in page], schema=_ARROW)
 
     def _row(self, entity: Mapping[str, Any]) -> dict[str, Any]:
         try:

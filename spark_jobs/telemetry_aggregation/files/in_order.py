@@ -199,7 +199,7 @@ def in_order(
         return
     begin, end = max(own.begin, groups[0].times.begin), min(own.end, max(group.times.end for group in groups))
     # One after the other and little by little: a row group may hold more rows than may wait.
-    read = (each for group in groups for each in _read(group, own, series))
+    read = (batch for group in groups for batch in _read(group, own, series))
     rows = sum(group.rows for group in groups)
     yield from _through_files(_counted(read, account), Span(begin, end), rows, folder)
 
@@ -265,13 +265,13 @@ def _through_files(samples: Iterable[Samples], span: Span, rows: int, folder: Pa
     begin = span.begin - span.begin % (HOUR if span.end - span.begin > HOUR else MINUTE)
     width = -(-(span.end - begin) // max(RANGES, -(-rows // ROWS_TOGETHER)))
     width += -width % (HOUR if width > HOUR else MINUTE)
-    for number, found in sorted(_ranges(samples, begin, width, folder).items()):
-        if found.rows > ROWS_AT_MOST and width > MINUTE:
-            inner = Span.whole_minutes(found.first, found.last)
-            yield from _through_files(found.samples(), inner, found.rows, folder)
+    for number, part in sorted(_ranges(samples, begin, width, folder).items()):
+        if part.rows > ROWS_AT_MOST and width > MINUTE:
+            inner = Span.whole_minutes(part.first, part.last)
+            yield from _through_files(part.samples(), inner, part.rows, folder)
         else:
-            yield list(found.samples()), Span(begin + number * width, begin + (number + 1) * width)
-        found.file.unlink()
+            yield list(part.samples()), Span(begin + number * width, begin + (number + 1) * width)
+        part.file.unlink()
 
 
 def _ranges(samples: Iterable[Samples], begin: int, width: int, folder: Path) -> dict[int, _Range]:

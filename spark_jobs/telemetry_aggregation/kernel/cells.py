@@ -82,16 +82,16 @@ class Windows(NamedTuple):
 
 
 def _where(counts: Counts, chosen: NDArray[np.bool_], place: _Ints) -> Counts:
-    own = chosen[counts.begin : counts.end]
-    kept = np.repeat(own, counts.sizes)
+    chosen_counts = chosen[counts.begin : counts.end]
+    kept = np.repeat(chosen_counts, counts.sizes)
     begin, end = (int(place[edge - 1]) if edge else 0 for edge in (counts.begin, counts.end))
     weight = None if counts.weight is None else counts.weight[kept]
-    return Counts(begin, end, counts.sizes[own], counts.bucket[kept], weight)
+    return Counts(begin, end, counts.sizes[chosen_counts], counts.bucket[kept], weight)
 
 
 def joined(windows: Sequence[Windows]) -> Windows:
     """One after the other, which is not the order of series and start."""
-    columns: Any = (np.concatenate(each) for each in zip(*(one[:-1] for one in windows), strict=True))
+    columns: Any = (np.concatenate(column) for column in zip(*(one[:-1] for one in windows), strict=True))
     offsets = np.cumsum([0, *(len(one.start) for one in windows)]).tolist()
     counts = (
         count._replace(begin=count.begin + offset, end=count.end + offset)

@@ -40,8 +40,8 @@ def rows_of(
     if not len(samples.at):
         return
     minutes = minutes_of(samples, distinct=distinct)
-    for name, found in wider_windows(minutes, WINDOWS, windows):
-        yield table_of(name, found, series), found
+    for name, made in wider_windows(minutes, WINDOWS, windows):
+        yield table_of(name, made, series), made
 
 
 def wider_windows(
@@ -76,7 +76,7 @@ def table_of(name: str, windows: Windows, series: Series) -> pa.Table:
         drain,
         np.where(windows.last == 0, 0.0, _ratio(windows.last, drain)),
     ]
-    return pa.table([_column(*each) for each in zip(columns, ENCODED, strict=True)], schema=ENCODED)
+    return pa.table([_column(*column) for column in zip(columns, ENCODED, strict=True)], schema=ENCODED)
 
 
 def _column(values: Any, field: pa.Field) -> pa.Array:

@@ -124,22 +124,22 @@ class Samples(NamedTuple):
 def parts(samples: Iterable[Samples]) -> Iterator[Samples]:
     """The samples in consecutive parts of about as many, no minute in two of them; one part if times are mixed."""
     given = list(samples)
-    ends = [(each.at[0], each.at[-1]) for each in given if len(each.at)]
-    if not all(each.in_order() for each in given) or any(b < a for (_, a), (b, _) in pairwise(ends)):
+    ends = [(block.at[0], block.at[-1]) for block in given if len(block.at)]
+    if not all(block.in_order() for block in given) or any(b < a for (_, a), (b, _) in pairwise(ends)):
         yield together(given)
         return
     left: list[Samples] = []
-    for each in given:
-        if not len(each.at):
+    for block in given:
+        if not len(block.at):
             continue
-        if left and each.at[0] // MINUTE > left[-1].at[-1] // MINUTE:
+        if left and block.at[0] // MINUTE > left[-1].at[-1] // MINUTE:
             yield together(left)
             left = []
-        last = np.searchsorted(each.at, each.at[-1] // MINUTE * MINUTE)
+        last = np.searchsorted(block.at, block.at[-1] // MINUTE * MINUTE)
         if last:
-            yield together([*left, each.at_rows(0, last)])
+            yield together([*left, block.at_rows(0, last)])
             left = []
-        left.append(each.at_rows(last, len(each.at)))
+        left.append(block.at_rows(last, len(block.at)))
     if left:
         yield together(left)
 

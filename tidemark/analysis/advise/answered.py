@@ -101,9 +101,9 @@ def saved(found: Answer) -> str:
     """What the policy to take, or the one that is late least, costs a day, and what it saves of today's."""
     taken, today = found.shown, found.today
     days = found.question.hours / 24.0
-    own = f"{taken.instance_hours / days:,.1f} instance-hours a day"
+    hours_text = f"{taken.instance_hours / days:,.1f} instance-hours a day"
     money = found.money(taken.instance_hours / days)
-    costs = f"{own} ({money})" if money else own
+    costs = f"{hours_text} ({money})" if money else hours_text
     if today is None or taken is today:
         return costs
     less = today.instance_hours - taken.instance_hours
@@ -134,14 +134,16 @@ which something else than today's policy is to be taken, `late` those whose poli
 
 def counts(answers: Sequence[Answer]) -> dict[str, float | None]:
     """The counts that --allow may limit, but for `quarantined`. Where a target has no policy of today, nobody knows how good it is."""
-    questions = [found.question for found in answers]
-    bins = [round(each.whole * 3600 / each.recorded.width) for each in questions]
-    known = [round(each.hours * 3600 / each.recorded.width) for each in questions]
+    questions = [single_answer.question for single_answer in answers]
+    bins = [round(question.whole * 3600 / question.recorded.width) for question in questions]
+    known = [round(question.hours * 3600 / question.recorded.width) for question in questions]
     late = [
-        found.today.late > found.question.target.late if found.today is not None else None
-        for found in answers
+        single_answer.today.late > single_answer.question.target.late
+        if single_answer.today is not None
+        else None
+        for single_answer in answers
     ]
-    better = [found.choice.taken not in {TODAY, None} for found in answers]
+    better = [single_answer.choice.taken not in {TODAY, None} for single_answer in answers]
     whole = None not in late
     return {
         "targets": len(answers),

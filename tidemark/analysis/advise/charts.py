@@ -53,7 +53,7 @@ def curve(found: Answer) -> Figure:
     axes.scatter(costs, lates, s=36, color=GREEN, zorder=3, label="service_level")
     named: list[Row] = []
     for row in (shown, best[-1], best[0]):  # one name only where they lie together
-        if all(abs(row.instance_hours / each.instance_hours - 1.0) > NEAR for each in named):
+        if all(abs(row.instance_hours / other.instance_hours - 1.0) > NEAR for other in named):
             named.append(row)
             wait, late = row.objective or (0.0, 0.0)
             text = f"{wait_text(wait)}, {100 * late:.3g} %" if row.objective else row.policy
@@ -117,6 +117,6 @@ def _drawn(begin: float, series: Series, *values: Any) -> tuple[Any, list[list[f
             for line in drawn:
                 line.append(nan)
         times.append(datetime.fromtimestamp(begin + second, UTC))
-        for line, each in zip(drawn, values, strict=True):
-            line.append(float(each[index]))
+        for line, series_values in zip(drawn, values, strict=True):
+            line.append(float(series_values[index]))
     return times, drawn

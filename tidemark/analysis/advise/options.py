@@ -50,7 +50,7 @@ class QueueOptions:
 
     def read(self) -> Options:
         """Raises InputError naming the option that cannot be read."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {option.name: getattr(self, option.name) for option in fields(self)}
         for name, parse in (
             ("takes", _seconds),
             ("start_up", _whole_seconds),
@@ -86,21 +86,21 @@ class AdviceOptions(QueueOptions):
 
 
 def _whole_seconds(text: str) -> float:
-    found = parse_duration(text)
-    if found < 1:
-        raise ValueError(f"found {found:g} s; a replay goes by whole seconds: 1s or more is accepted")
-    return found
+    duration = parse_duration(text)
+    if duration < 1:
+        raise ValueError(f"found {duration:g} s; a replay goes by whole seconds: 1s or more is accepted")
+    return duration
 
 
 def _seconds(text: str) -> float:
-    found = parse_duration(text)
-    if found <= 0:
-        raise ValueError(f"found {found:g} s; a duration above 0 is accepted, such as 30s")
-    return found
+    duration = parse_duration(text)
+    if duration <= 0:
+        raise ValueError(f"found {duration:g} s; a duration above 0 is accepted, such as 30s")
+    return duration
 
 
 def _late(text: str) -> float:
-    found = share(text)
-    if not 0 < found < 1:
+    late = share(text)
+    if not 0 < late < 1:
         raise ValueError(f"found {text!r}; accepted are shares above 0 and below 1, such as '1%' or 0.01")
-    return found
+    return late

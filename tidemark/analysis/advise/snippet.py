@@ -15,8 +15,8 @@ DELAYS = ("behavior", "out", "in", "plateau")
 
 def recommended(target: Target, spec: PolicySpec, table: Mapping[str, Any] | None) -> dict[str, Any]:
     """The target's table with the rule of `spec` in place of its rules; without one, a table of a Service Bus queue to fill in."""
-    (own,) = spec.rules
-    rule = {"type": own.type, **own.options}
+    (rule_spec,) = spec.rules
+    rule = {"type": rule_spec.type, **rule_spec.options}
     pace = {"behavior": "hpa"} if spec.out == HPA_OUT else {}
     if table is None:
         metric = {

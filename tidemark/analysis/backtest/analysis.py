@@ -196,8 +196,8 @@ def counts(found: Analysis) -> dict[str, float]:
     return {
         "targets": len(found.choices),
         "decisions": found.evaluations,
-        "bins": sum(each.bins for each in found.comparisons.values()),
-        "unknown": sum(each.unknown for each in found.comparisons.values()),
+        "bins": sum(comparison.bins for comparison in found.comparisons.values()),
+        "unknown": sum(comparison.unknown for comparison in found.comparisons.values()),
         "better": verdicts.count(Verdict.BETTER),
         "undecided": verdicts.count(Verdict.TOO_SHORT),
     }

@@ -43,11 +43,11 @@ def _dots(axes: Axes, choice: Choice, scores: Mapping[str, Score]) -> None:
     most = max((s.actions / max(s.hours, 1e-9) for s in scores.values()), default=0.0) or 1.0
 
     def draw(names: list[str], colour: str, text: str, **options: object) -> None:
-        found = [scores[name] for name in names]
+        drawn = [scores[name] for name in names]
         axes.scatter(
-            [s.cost / max(s.hours, 1e-9) for s in found],
-            [s.late_share * 100 for s in found],
-            s=[SMALLEST + (LARGEST - SMALLEST) * s.actions / max(s.hours, 1e-9) / most for s in found],
+            [s.cost / max(s.hours, 1e-9) for s in drawn],
+            [s.late_share * 100 for s in drawn],
+            s=[SMALLEST + (LARGEST - SMALLEST) * s.actions / max(s.hours, 1e-9) / most for s in drawn],
             color=colour,
             label=text,
             linewidths=0,

@@ -75,18 +75,18 @@ def _compare(task: tuple[Prepared, Comparing]) -> Comparison:
 
 def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
     """Raises InputError with the problems of all targets."""
-    found: dict[str, Prepared] = {}
+    prepared: dict[str, Prepared] = {}
     problems: list[str] = []
     for target in sorted(readings):
         try:
             metric, interval = job.metric(target), job.interval(target)
             known = readings[target]
-            found[target] = prepare(target, known, job.settings, metric=metric, interval=interval)
+            prepared[target] = prepare(target, known, job.settings, metric=metric, interval=interval)
         except HistoryError as error:
             problems.append(str(error))
     if problems:
         raise refused(problems)
-    return found
+    return prepared
 
 
 def command(
@@ -112,17 +112,17 @@ def command(
     limits = read_limits(allow or (), LIMITED.keys() - {"quarantined"})
     plan, targets = read_settings(grid, config, os.environ)
     readings = _read(arrivals, log, plan)
-    found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
-    show(found)
+    analysis, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
+    show(analysis)
     finish(
-        found,
+        analysis,
         output,
         {
             "scores": (map(flat, rows), None),
-            "recommendations": (map(msgspec.structs.asdict, advice(found)), None),
+            "recommendations": (map(msgspec.structs.asdict, advice(analysis)), None),
         },
         "tidemark.analysis.backtest.page",
-        counts=counts(found),
+        counts=counts(analysis),
         limited=LIMITED,
         allow=limits,
         label="report",

@@ -66,9 +66,9 @@ def prepare(
         ran = {r.at: r.instances for r in readings if r.arrivals is not None}
         history = msgspec.structs.replace(history, instances=ran[history.start])
         if settings.estimate_rate:
-            found = estimate_service_rate(target, history, seen)
-            model = msgspec.structs.replace(model, service_rate=found.rate)
-            history = msgspec.structs.replace(history, notes=(f"estimated from the history: {found}",))
+            estimate = estimate_service_rate(target, history, seen)
+            model = msgspec.structs.replace(model, service_rate=estimate.rate)
+            history = msgspec.structs.replace(history, notes=(f"estimated from the history: {estimate}",))
         first = next((o for o in sorted(seen, key=lambda o: o.at) if o.at >= history.start), None)
         if first is not None and first.at < history.start + max(history.step, interval):
             history = msgspec.structs.replace(
@@ -118,13 +118,13 @@ class Replayer:
         """Scores of the candidates over both parts of the history, in the order given."""
         history = self.history
         edges = (history.start, self.split, history.end)
-        found: list[Row] = []
+        rows: list[Row] = []
         for name, spec in candidates:
             load, waiting = self.load(spec)
             first, second = scores(load, waiting, self.run(spec), self.model, edges)
-            found.append(Row(history.target, name, "training", first))
-            found.append(Row(history.target, name, "held_out", second))
-        return found
+            rows.append(Row(history.target, name, "training", first))
+            rows.append(Row(history.target, name, "held_out", second))
+        return rows
 
 
 def decisions(begin: float, end: float, spec: PolicySpec, metric: str) -> int:
@@ -178,8 +178,8 @@ def _blocks(replayer: Replayer, spec: PolicySpec, run: Trajectory, block: float)
     while edges[-1] + block < end - 1e-6:
         edges.append(edges[-1] + block)
     edges.append(end)
-    found = [s for s in scores(load, waiting, run, replayer.model, edges) if s.hours > 0]
-    return Blocks([s.late for s in found], [s.cost for s in found])
+    blocks = [s for s in scores(load, waiting, run, replayer.model, edges) if s.hours > 0]
+    return Blocks([s.late for s in blocks], [s.cost for s in blocks])
 
 
 def _series(load: Load, run: Trajectory) -> Series:

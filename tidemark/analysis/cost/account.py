@@ -159,7 +159,7 @@ def account(
     spans = spans_of(seen, billed.hold)
     hours = hours_of(spans, seen, billed.used)
     metered = billed.unit == REQUEST_UNITS
-    own = sorted(  # in an order of its own: sums have the same digits, whoever read the files
+    charges_in_order = sorted(  # in an order of its own: sums have the same digits, whoever read the files
         (
             charge
             for charge in charges
@@ -168,15 +168,17 @@ def account(
         key=lambda charge: (charge.day, charge.amount, charge.quantity or 0.0),
     )
     units_of = _hourly if metered else _running
-    whole = (max(each.at for each in seen) - min(each.at for each in seen)) / HOUR if seen else 0.0
+    whole = (max(entry.at for entry in seen) - min(entry.at for entry in seen)) / HOUR if seen else 0.0
     peak = max((hour.highest for hour in hours), default=0)
     costs = [_hour_cost(hour, units_of, peak if metered else None) for hour in hours]
-    days = _days(costs, own)
-    price, notes = _price(billed, days, own, last_day)
+    days = _days(costs, charges_in_order)
+    price, notes = _price(billed, days, charges_in_order, last_day)
     return Account(
         billed=billed,
-        currency=max((each.currency for each in own), default=""),
-        charged=sum(each.amount for each in own) if own and not billed.shared else None,
+        currency=max((charge.currency for charge in charges_in_order), default=""),
+        charged=sum(charge.amount for charge in charges_in_order)
+        if charges_in_order and not billed.shared
+        else None,
         price=price,
         whole=whole,
         known=sum(hour.known for hour in hours) / HOUR,
@@ -226,8 +228,8 @@ def _days(hours: Iterable[HourCost], charges: Iterable[Charge]) -> list[DayCost]
         DayCost(
             day,
             amounts.get(day),
-            sum(each.known for each in known[day]) / HOUR,
-            sum(each.units for each in known[day]),
+            sum(counted.known for counted in known[day]) / HOUR,
+            sum(counted.units for counted in known[day]),
         )
         for day in sorted(amounts.keys() | known.keys())
     ]
@@ -338,10 +340,10 @@ def totals(accounts: Iterable[Account]) -> dict[str, float]:
     known = list(accounts)
     return {
         "targets": len(known),
-        "hours": sum(each.whole for each in known),
-        "unpriced": sum(each.price is None for each in known),
-        "unknown": sum(max(each.whole - each.known, 0.0) for each in known),
-        "changes": sum(len(each.changes) for each in known),
+        "hours": sum(costs.whole for costs in known),
+        "unpriced": sum(costs.price is None for costs in known),
+        "unknown": sum(max(costs.whole - costs.known, 0.0) for costs in known),
+        "changes": sum(len(costs.changes) for costs in known),
     }
 
 
@@ -350,5 +352,5 @@ def price_text(costs: Account) -> str:
     if costs.price is None:
         return "not known"
     per = "100 RU/s for an hour" if costs.billed.unit == REQUEST_UNITS else "instance-hour"
-    own = f"{costs.price.value:.4g} {costs.currency}".rstrip() + f" per {per}"
-    return f"{own}, of {number_text(costs.price.days)} days" if costs.price.days else f"{own}, as given"
+    price = f"{costs.price.value:.4g} {costs.currency}".rstrip() + f" per {per}"
+    return f"{price}, of {number_text(costs.price.days)} days" if costs.price.days else f"{price}, as given"

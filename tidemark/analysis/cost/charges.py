@@ -64,13 +64,20 @@ def columns_of(names: Sequence[str], amount: str | None, where: str) -> dict[str
     known = {name.strip().lower(): name for name in names}
     accepted = COLUMNS if amount is None else {**COLUMNS, "amount": (amount.lower(),)}
     by_meaning = {
-        what: known[each]
+        what: known[column]
         for what, columns in accepted.items()
-        for each in [next((name for name in columns if name in known), "")]
-        if each
+        for column in [next((name for name in columns if name in known), "")]
+        if column
     }
     for what, name in by_meaning.items():
-        if len(alike := [each for each in names if each.strip().lower() == name.strip().lower()]) > 1:
+        if (
+            len(
+                alike := [
+                    name_alike for name_alike in names if name_alike.strip().lower() == name.strip().lower()
+                ]
+            )
+            > 1
+        ):
             raise InputError(
                 f"{where} has several columns for the {what}: {', '.join(alike)}; accepted is one of each name, in any case"
             )
@@ -130,15 +137,15 @@ def _day(value: Any, where: str) -> int:
     """Exports write 2026-11-21T00:00Z, 2026-11-21, or 11/21/2026: month first, whatever the country."""
     try:
         if isinstance(value, datetime):
-            moment = value if value.tzinfo is None else value.astimezone(UTC)
-            return moment.toordinal() - _EPOCH
+            when = value if value.tzinfo is None else value.astimezone(UTC)
+            return when.toordinal() - _EPOCH
         if isinstance(value, date):
             return value.toordinal() - _EPOCH
         if american := _AMERICAN.match(str(value).strip()):
             month, day, year = map(int, american.groups())
             return date(year, month, day).toordinal() - _EPOCH
-        moment = datetime.fromisoformat(str(value).strip())
-        return (moment if moment.tzinfo is None else moment.astimezone(UTC)).toordinal() - _EPOCH
+        when = datetime.fromisoformat(str(value).strip())
+        return (when if when.tzinfo is None else when.astimezone(UTC)).toordinal() - _EPOCH
     except ValueError:
         raise InputError(
             f"{where}: found {value!r}; accepted are 2026-11-21, 2026-11-21T00:00Z and 11/21/2026"
@@ -151,14 +158,14 @@ def _check_month_first(dates: Iterable[Any], where: str) -> None:
     several days of one month. Raises InputError for dates that are day first, and for those that do not show it.
     """
     pairs = {
-        tuple(map(int, each.groups()[:2])) for date in dates if (each := _AMERICAN.match(str(date).strip()))
+        tuple(map(int, match.groups()[:2])) for date in dates if (match := _AMERICAN.match(str(date).strip()))
     }
-    turned = next((each for each in sorted(pairs) if each[0] > 12), None)
+    turned = next((pair for pair in sorted(pairs) if pair[0] > 12), None)
     is_shown = any(second > 12 for _, second in pairs) or (
         len(pairs) > 1 and len({first for first, _ in pairs}) == 1
     )
     if turned or not (is_shown or all(first == second for first, second in pairs)):
-        first, second = turned or min(each for each in pairs if each[0] != each[1])
+        first, second = turned or min(pair for pair in pairs if pair[0] != pair[1])
         raise InputError(
             f"{where}: {first}/{second} {'is no' if turned else 'may not be'} month and day, as Azure writes them, and nothing "
             "in the file shows the order; accepted is a file as Azure wrote it: with its column BillingPeriodEndDate, or a day after the 12th"

@@ -46,9 +46,9 @@ def read_exports(path: Path, wanted: Collection[str], amount: str | None) -> lis
     charges: list[Charge] = []
     origins, sources = Origins(), sources_of(exports, runs)
     for name in exports:
-        own = read_export(name, bytes_of(Path(name)), wanted, amount)
-        origins.add(own, sources[name])
-        charges += own
+        of_export = read_export(name, bytes_of(Path(name)), wanted, amount)
+        origins.add(of_export, sources[name])
+        charges += of_export
     return charges
 
 

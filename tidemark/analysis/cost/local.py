@@ -100,11 +100,13 @@ def accounts_of(
     """Of all targets in the log, by name. Raises InputError for charges in several currencies."""
     one_currency({charge.currency for charge in charges})
     last = max((charge.day for charge in charges), default=None)
-    own: dict[str, list[Charge]] = {}
+    by_resource: dict[str, list[Charge]] = {}
     for charge in charges:
-        own.setdefault(charge.resource, []).append(charge)
+        by_resource.setdefault(charge.resource, []).append(charge)
     asked = {name: billed.get(name) or unnamed(name, options) for name in sorted(seen)}
-    return [account(asked[name], seen[name], own.get(asked[name].resource, ()), last) for name in asked]
+    return [
+        account(asked[name], seen[name], by_resource.get(asked[name].resource, ()), last) for name in asked
+    ]
 
 
 def one_currency(currencies: Collection[str]) -> None:
@@ -122,7 +124,11 @@ def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict
     for entry in read_entries(log):
         if first <= entry.at < end:
             by_target.setdefault(entry.target, []).append(seen_of(entry))
-    known = {name: own for name, own in by_target.items() if any(seen.capacity is not None for seen in own)}
+    known = {
+        name: entries
+        for name, entries in by_target.items()
+        if any(seen.capacity is not None for seen in entries)
+    }
     if not known:
         raise InputError(f"--log {log} has no capacity in the time asked for; a scaling log is accepted")
     return known
@@ -133,16 +139,16 @@ def show(accounts: list[Account]) -> None:
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for place, header in enumerate([*LINE][:SHOWN]):
         table.add_column(header, no_wrap=not place, justify="right" if place else "left")
-    for each in accounts:
-        cells = line(each)[:SHOWN]
+    for costs in accounts:
+        cells = line(costs)[:SHOWN]
         table.add_row(
             *(f"{cell:,.1f}" if isinstance(cell, float) else escape(str(cell or "-")) for cell in cells)
         )
     console.print(table)
-    for each in accounts:
-        for sentence in (f"price {price_text(each)}", each.advice, *each.notes):
+    for costs in accounts:
+        for sentence in (f"price {price_text(costs)}", costs.advice, *costs.notes):
             if sentence:
-                console.print(f"{escape(each.billed.target)}: {escape(one_line(sentence))}", soft_wrap=True)
+                console.print(f"{escape(costs.billed.target)}: {escape(one_line(sentence))}", soft_wrap=True)
 
 
 @with_groups
@@ -173,12 +179,12 @@ def command(
     charges = read_exports(costs, resources_of(billed), options.amount)
     accounts = accounts_of(seen, charges, billed, options)
     show(accounts)
-    made = [tables.rows_of(each) for each in accounts]
+    made = [tables.rows_of(costs_of_target) for costs_of_target in accounts]
     finish(
         accounts,
         output,
         {
-            name: ([row for each in made for row in each[name]], arrow_columns(columns))
+            name: ([row for of_target in made for row in of_target[name]], arrow_columns(columns))
             for name, columns in tables.ALL.items()
         },
         "tidemark.analysis.cost.page",

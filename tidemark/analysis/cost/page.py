@@ -141,7 +141,7 @@ def _by_day(account: Account) -> Figure:
         )
     axes.plot(
         days,
-        [drawn_value(each) for each in by_capacity],
+        [drawn_value(series) for series in by_capacity],
         color=GREEN,
         marker="o",
         markersize=3,

@@ -50,8 +50,12 @@ def spans_of(seen: Iterable[CapacityEntry], hold: float) -> list[Span]:
     The last one is the end. Entries may come in any order, and twice.
     """
     readings = sorted(
-        ((each.at, each.kind, each.capacity, each.shadow) for each in seen if each.capacity is not None),
-        key=lambda each: (*each[:3], -1 if each[3] is None else each[3]),
+        (
+            (entry.at, entry.kind, entry.capacity, entry.shadow)
+            for entry in seen
+            if entry.capacity is not None
+        ),
+        key=lambda reading: (*reading[:3], -1 if reading[3] is None else reading[3]),
     )
     spans, shadow = [], None
     for (at, kind, capacity, imagined), (later, *_) in pairwise(readings):
@@ -106,9 +110,9 @@ def hours_of(spans: Iterable[Span], seen: Iterable[CapacityEntry], used: str | N
         for part in cut(span):
             start = part.begin - part.begin % HOUR
             hours.setdefault(start, Hour(start)).add(part)
-    for each in seen:
-        hour = hours.get(each.at - each.at % HOUR)
-        value = each.metrics.get(used) if used is not None else None
+    for entry in seen:
+        hour = hours.get(entry.at - entry.at % HOUR)
+        value = entry.metrics.get(used) if used is not None else None
         if hour is not None and value is not None:
             hour.used = max(hour.used or 0.0, value)
     return [hours[start] for start in sorted(hours)]
@@ -130,8 +134,8 @@ class Change(Struct, frozen=True):
 
 def changes_of(spans: Sequence[Span], seen: Iterable[CapacityEntry], hold: float) -> list[Change]:
     wishes = sorted(
-        (each for each in seen if each.kind == "decision" and each.desired not in (None, each.current)),
-        key=lambda each: (each.at, each.line),
+        (entry for entry in seen if entry.kind == "decision" and entry.desired not in (None, entry.current)),
+        key=lambda entry: (entry.at, entry.line),
     )
     edges = [
         place

@@ -52,36 +52,36 @@ target itself cost in these. `charged` is what the export says of the resource, 
 
 DAYS: Columns = {
     "target text": lambda account, _: account.billed.target,
-    "day time": lambda _, each: _EPOCH + timedelta(days=each.day),
-    "charged double": lambda account, each: None if account.billed.shared else each.billed,
-    "known_hours double": lambda _, each: each.known,
-    "unit_hours double": lambda _, each: each.units,
-    "money double": lambda account, each: account.money(each.units),
+    "day time": lambda _, day: _EPOCH + timedelta(days=day.day),
+    "charged double": lambda account, day: None if account.billed.shared else day.billed,
+    "known_hours double": lambda _, day: day.known,
+    "unit_hours double": lambda _, day: day.units,
+    "money double": lambda account, day: account.money(day.units),
 }
 
 HOURS: Columns = {
     "target text": lambda account, _: account.billed.target,
-    "hour time": lambda _, each: _time(each.start),
-    "known_s double": lambda _, each: each.known,
-    "highest long": lambda _, each: each.highest,
-    "used double": lambda _, each: each.used,
-    "unit_hours double": lambda _, each: each.units,
-    "autoscale_unit_hours double": lambda _, each: each.autoscale,
-    "money double": lambda account, each: account.money(each.units),
-    "autoscale_money double": lambda account, each: account.money(each.autoscale),
+    "hour time": lambda _, hour: _time(hour.start),
+    "known_s double": lambda _, hour: hour.known,
+    "highest long": lambda _, hour: hour.highest,
+    "used double": lambda _, hour: hour.used,
+    "unit_hours double": lambda _, hour: hour.units,
+    "autoscale_unit_hours double": lambda _, hour: hour.autoscale,
+    "money double": lambda account, hour: account.money(hour.units),
+    "autoscale_money double": lambda account, hour: account.money(hour.autoscale),
 }
 """Autoscale is of request units only, up to the highest RU/s of all hours; its units are at the manual price."""
 
 CHANGES: Columns = {
     "target text": lambda account, _: account.billed.target,
-    "at time": lambda _, each: _time(each.change.at),
-    "from_capacity long": lambda _, each: each.change.before,
-    "to_capacity long": lambda _, each: each.change.after,
-    "held_s double": lambda _, each: each.change.held,
-    "unit_hours double": lambda _, each: each.units,
-    "money double": lambda account, each: account.money(each.units),
-    "reason text": lambda _, each: each.change.reason,
-    "line text": lambda _, each: each.change.line,
+    "at time": lambda _, change: _time(change.change.at),
+    "from_capacity long": lambda _, change: change.change.before,
+    "to_capacity long": lambda _, change: change.change.after,
+    "held_s double": lambda _, change: change.change.held,
+    "unit_hours double": lambda _, change: change.units,
+    "money double": lambda account, change: account.money(change.units),
+    "reason text": lambda _, change: change.change.reason,
+    "line text": lambda _, change: change.change.line,
 }
 """`money` is what the change cost (or saved, below 0) until the next one, against the capacity as it was before."""
 

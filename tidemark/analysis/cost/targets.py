@@ -55,7 +55,7 @@ def resources_of(billed: Mapping[str, Billed]) -> frozenset[str]:
     """What to look for in an export. A charge without a resource, such as a purchase, is of no target, and of none whose
     resource nobody says.
     """
-    return frozenset(each.resource for each in billed.values() if each.resource)
+    return frozenset(target.resource for target in billed.values() if target.resource)
 
 
 def unnamed(target: str, options: Options) -> Billed:

@@ -40,8 +40,8 @@ def _pieces(floors: Sequence[int], minimum: int, lead: int) -> Iterator[tuple[in
     """Day, minutes and floor of each time range of a day with one floor above the minimum."""
     for day in range(7):
         hours = range(24 * day, 24 * day + 24)
-        for floor, own in groupby(hours, key=floors.__getitem__):
-            same = list(own)
+        for floor, hours_of_floor in groupby(hours, key=floors.__getitem__):
+            same = list(hours_of_floor)
             if floor <= minimum:
                 continue
             begin, end = 60 * (same[0] % 24), 60 * (same[-1] % 24) + 60

@@ -123,8 +123,8 @@ def profile(question: Question, *, zone: str, share: float) -> Profile:
         zone,
         len(taught),
         [int(floor) for floor in floors],
-        [float(each) for each in _quantile(taught, 0.5)],
-        [[float(each) for each in week] for week in judge],
+        [float(hourly) for hourly in _quantile(taught, 0.5)],
+        [[float(hourly) for hourly in week] for week in judge],
         error_of(floors, flat, judge, bounds),
         *bounds,
         target.start_up,
@@ -217,14 +217,14 @@ def simplified(hours: np.ndarray) -> np.ndarray:
     cost = np.full((STEPS + 1, count + 1), np.inf)
     cost[0, 0] = 0.0
     back = np.zeros((STEPS + 1, count + 1), dtype=int)
-    own = {
+    flat_cost = {
         (first, last): float(np.abs(hours[first:last] - _middle(hours[first:last])).sum())
         for first in range(count)
         for last in range(first + 1, count + 1)
     }
     for steps in range(1, STEPS + 1):
         for last in range(1, count + 1):
-            tries = [cost[steps - 1, first] + own[first, last] for first in range(last)]
+            tries = [cost[steps - 1, first] + flat_cost[first, last] for first in range(last)]
             back[steps, last] = int(np.argmin(tries))
             cost[steps, last] = tries[back[steps, last]]
     near = ROUGH * float(hours.sum())

@@ -82,8 +82,8 @@ def _ask(question: str, option: str) -> str:
 
 def _target(plan: str) -> FoundTarget:
     """Raises ValueError for an id that is none of a plan."""
-    found = plan_id(plan)
-    return FoundTarget("app_service_plan", str(found), found.name, f"Plan {found.name}")
+    resource = plan_id(plan)
+    return FoundTarget("app_service_plan", str(resource), resource.name, f"Plan {resource.name}")
 
 
 def _source(namespace: str, account: str, queue: str, topic: str, subscription: str) -> FoundSource:

@@ -125,10 +125,10 @@ class SubscriptionReader:
         async for queue in self._listed(f"{scope}/queues", version):
             self._source("service_bus_queue", queue, host, queue["name"], partitioned=_is_partitioned(queue))
         async for topic in self._listed(f"{scope}/topics", version):
-            async for each in self._listed(f"{topic['id']}/subscriptions", version):
+            async for subscription in self._listed(f"{topic['id']}/subscriptions", version):
                 partitioned = _is_partitioned(topic)
-                path = topic["name"], each["name"]
-                self._source("service_bus_subscription", each, host, *path, partitioned=partitioned)
+                path = topic["name"], subscription["name"]
+                self._source("service_bus_subscription", subscription, host, *path, partitioned=partitioned)
 
     async def _event_hubs(self, document: Document) -> None:
         await self._known("event_hubs_throughput_units")(document)

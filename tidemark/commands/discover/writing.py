@@ -106,7 +106,7 @@ def written(resources: Discovery, settings: Mapping[str, str]) -> Written:
     same place is used by its name.
     """
     if not resources.targets:
-        left_out = "".join(f"; {each}" for each in resources.left_out[:LEFT_OUT_TOLD])
+        left_out = "".join(f"; {name}" for name in resources.left_out[:LEFT_OUT_TOLD])
         raise ValueError(
             f"nothing was found that can be scaled in subscription {resources.subscription}{left_out}"
         )
@@ -265,7 +265,7 @@ def _guess(target: FoundTarget, sources: Iterable[FoundSource]) -> FoundSource |
     def nearness(source: FoundSource) -> tuple[float, bool]:
         shared = len(_words(target.name) & _words(" ".join(source.path)))
         alike = SequenceMatcher(None, target.name.casefold(), source.path[0].casefold()).ratio()
-        groups = {tuple(each.resource_id.casefold().split("/")[:5]) for each in (source, target)}
+        groups = {tuple(resource.resource_id.casefold().split("/")[:5]) for resource in (source, target)}
         return shared + alike, len(groups) == 1
 
     return max(sources, key=nearness, default=None)
@@ -289,9 +289,9 @@ def _commented(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _names(targets: Iterable[FoundTarget]) -> dict[str, str]:
     """A name of its own for each, by resource id: those of other resource groups may be the same."""
-    found = tuple(targets)
-    names = [re.sub(r"[^\w.-]+", "-", each.name)[:180].strip("-") or "target" for each in found]
-    return {each.resource_id: name for each, name in zip(found, distinct_keys(names), strict=True)}
+    listed = tuple(targets)
+    names = [re.sub(r"[^\w.-]+", "-", target.name)[:180].strip("-") or "target" for target in listed]
+    return {target.resource_id: name for target, name in zip(listed, distinct_keys(names), strict=True)}
 
 
 def _text(value: str) -> str:

@@ -90,7 +90,7 @@ class MetricsReader:
         except Exception as error:
             raise _refused(source, classify(error)) from error
         try:
-            return [of_series(each) for each in _series(document)], _date(date)
+            return [of_series(series) for series in _series(document)], _date(date)
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise PullError(f"{source.resource_id}: the answer holds no time series: {error!r}") from error
 
@@ -126,18 +126,18 @@ def _series(document: Entry) -> list[Entry]:
 
 
 def _values(series: Entry) -> list[str]:
-    values = (each.get("value") for each in series.get("metadatavalues") or [])
+    values = (dimension.get("value") for dimension in series.get("metadatavalues") or [])
     return [str(value) for value in values if value is not None]
 
 
 def _points(aggregation: str, series: Entry) -> list[Point]:
-    return [(_seconds(each["timeStamp"]), each.get(aggregation)) for each in series.get("data") or []]
+    return [(_seconds(point["timeStamp"]), point.get(aggregation)) for point in series.get("data") or []]
 
 
 def _seconds(text: str) -> float:
     """A time without a zone is in UTC, whatever the zone of this machine."""
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    begin = datetime.fromisoformat(text)
+    return (begin if begin.tzinfo else begin.replace(tzinfo=UTC)).timestamp()
 
 
 def _time(minute: int) -> str:

@@ -124,9 +124,9 @@ def _entity(options: Options, spec: PolicySpec) -> QueueEntity | None:
     if options.resource_id and options.entity:
         return None
     entities = {
-        (each.kind.option, each.connection, each.entity): (name, each)
+        (watched.kind.option, watched.connection, watched.entity): (name, watched)
         for name, metric in spec.metrics.items()
-        if (each := _found(metric)) is not None
+        if (watched := _found(metric)) is not None
     }
     if len(entities) == 1:
         return next(iter(entities.values()))[1]
@@ -135,7 +135,7 @@ def _entity(options: Options, spec: PolicySpec) -> QueueEntity | None:
             f"target '{spec.target}' has no metric of a queue, topic or event hub; give --resource-id of the namespace "
             "or storage account, and --entity"
         )
-    names = (f"{name} ({each.kind.noun} {each.entity})" for name, each in entities.values())
+    names = (f"{name} ({watched.kind.noun} {watched.entity})" for name, watched in entities.values())
     raise PullError(
         f"target '{spec.target}' watches {len(entities)} entities; give --metric: {', '.join(names)}"
     )

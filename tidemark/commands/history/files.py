@@ -139,8 +139,8 @@ def _number(value: Any) -> float | None:
 
 
 def _seconds(value: Any) -> float:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return float((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return float((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
 
 
 # -- Parquet --------------------------------------------------------------------------------------------

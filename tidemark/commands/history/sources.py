@@ -58,7 +58,7 @@ def service_of(resource: ResourceId, option: str) -> Service:
     below = str(resource).removeprefix(str(whole))
     service = SERVICES.get(whole.type.casefold())
     if service is None or below.casefold() not in {"", service.below.casefold()}:
-        accepted = ", ".join(each.type for each in SERVICES.values())
+        accepted = ", ".join(known.type for known in SERVICES.values())
         raise PullError(f"{option}: found a resource of type {whole.type}{below}; accepted are {accepted}")
     return service
 

@@ -52,8 +52,8 @@ def import_command(
     try:
         if resource_id:
             ResourceId.parse(resource_id)
-        found, refused = import_objects(objects_of(_read(file), file.name), file.name, resource_id)
-        made = written(found, file.name)
+        imported, refused = import_objects(objects_of(_read(file), file.name), file.name, resource_id)
+        made = written(imported, file.name)
         half = out.with_name(f"{out.name}.half")
         half.write_text(made.text, encoding="utf-8")
         half.replace(out)
@@ -75,26 +75,26 @@ def _read(file: Path) -> bytes:
 
 def import_objects(objects: list[Any], name: str, resource_id: str = "") -> tuple[list[Imported], list[str]]:
     """What is made of the objects, and why nothing is of others. Raises UnreadableError where there is nothing to carry over."""
-    found: list[Imported] = []
+    imported: list[Imported] = []
     refused: list[str] = []
     seen = list[str]()
-    for index, each in enumerate(objects):
-        given = Given(each, name if len(objects) == 1 else f"{name}[{index}]")
+    for index, document in enumerate(objects):
+        given = Given(document, name if len(objects) == 1 else f"{name}[{index}]")
         try:
             if is_scaled_object(given):
-                found.append(read_scaled_object(given, resource_id))
+                imported.append(read_scaled_object(given, resource_id))
             elif is_autoscale(given):
-                found.append(read_autoscale_setting(given))
+                imported.append(read_autoscale_setting(given))
             else:
                 seen.append(one_line(given.text("kind") or given.text("type") or "something else")[:60])
         except UnreadableError as error:
             refused.append(without_secrets(one_line(str(error))))
-    if not found:
+    if not imported:
         reasons = refused or [
             f"{name}: found {', '.join(dict.fromkeys(seen)) or 'nothing'}; accepted are autoscale settings of Azure Monitor and ScaledObjects of KEDA"
         ]
         raise UnreadableError("; ".join(reasons))
-    return found, refused
+    return imported, refused
 
 
 def _report(out: Path, made: Written, refused: list[str]) -> None:
@@ -102,8 +102,8 @@ def _report(out: Path, made: Written, refused: list[str]) -> None:
     for target, notes in made.notes.items():
         for note in notes:
             console.print(f"  [yellow]{escape(target)}, not as it was:[/] {escape(note)}", soft_wrap=True)
-    for each in refused:
-        errors.print(f"[red]left out:[/] {escape(each)}", soft_wrap=True)
+    for reason in refused:
+        errors.print(f"[red]left out:[/] {escape(reason)}", soft_wrap=True)
     _report_settings(made.settings)
 
 

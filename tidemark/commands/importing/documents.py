@@ -27,10 +27,10 @@ def objects_of(data: bytes, name: str) -> list[Any]:
         text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
     except UnicodeDecodeError:
         raise UnreadableError(f"{name}: is not UTF-8; save it as UTF-8") from None
-    found = [each for document in _documents(text, name) for each in objects_in(document)]
-    if len(found) > MOST_OBJECTS:
-        raise UnreadableError(f"{name}: has {len(found)} objects; accepted are {MOST_OBJECTS}")
-    return found
+    objects = [member for document in _documents(text, name) for member in objects_in(document)]
+    if len(objects) > MOST_OBJECTS:
+        raise UnreadableError(f"{name}: has {len(objects)} objects; accepted are {MOST_OBJECTS}")
+    return objects
 
 
 def _documents(text: str, name: str) -> Iterator[Any]:

@@ -87,7 +87,7 @@ class TableRequests:
             for key in ("PartitionKey", "RowKey")
             if (value := response.headers.get(_PAGE + key))
         }
-        return [entity_of(each) for each in answer["value"]], following or None
+        return [entity_of(row) for row in answer["value"]], following or None
 
     async def get(self, partition: str, row: str) -> Entity:
         response = await self._send("GET", _keys(partition, row), _HEADERS)

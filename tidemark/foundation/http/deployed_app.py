@@ -86,8 +86,8 @@ def app_named(root: Path, app: str | None, account: str | None) -> DeployedApp |
         return None
     if account is not None:
         raise SettingsError("--account: found beside --app; one of them is accepted")
-    own = own_settings(root)
-    return DeployedApp(read_access(app, own), own)
+    settings = own_settings(root)
+    return DeployedApp(read_access(app, settings), settings)
 
 
 def _address(text: str) -> str:
@@ -153,7 +153,7 @@ class DeployedApp(HoldsSession):
             async with answer:
                 body = await _limited(answer)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            story = (
+            reason = (
                 f"no answer within {within:g} s"
                 if isinstance(error, TimeoutError)
                 else describe_network_error(error)
@@ -164,7 +164,7 @@ class DeployedApp(HoldsSession):
                 else ""
             )
             raise AppError(
-                f"{self._access.address} cannot be reached: {without_secrets(story)}{doubt}"
+                f"{self._access.address} cannot be reached: {without_secrets(reason)}{doubt}"
             ) from None
         if answer.status != 200:
             raise AppError(self._refusal(answer.status, body))

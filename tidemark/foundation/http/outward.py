@@ -70,7 +70,7 @@ class Answer(Struct, frozen=True):
 
 
 def trusted_hosts(settings: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(each.strip().casefold() for each in settings.get(TRUSTED, "").split(",") if each.strip())
+    return frozenset(host.strip().casefold() for host in settings.get(TRUSTED, "").split(",") if host.strip())
 
 
 def check_address(url: str, setting: str, trusted: frozenset[str] = frozenset()) -> str:
@@ -104,7 +104,7 @@ def is_of_origin(link: str, origin: str) -> bool:
     """Whether a link in an answer has the scheme, host and port of `origin`, however they are written."""
     try:
         there, here = urlsplit(link), urlsplit(origin)
-        ports = [each.port or (443 if each.scheme == "https" else 80) for each in (there, here)]
+        ports = [parts.port or (443 if parts.scheme == "https" else 80) for parts in (there, here)]
     except ValueError:
         return False
     same = (there.scheme, there.hostname) == (here.scheme, here.hostname) and ports[0] == ports[1]
@@ -113,7 +113,7 @@ def is_of_origin(link: str, origin: str) -> bool:
 
 def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether an address means this machine, its link, or the platform below it, in any notation."""
-    if isinstance(address, ipaddress.IPv6Address) and any(is_local(each) for each in _within(address)):
+    if isinstance(address, ipaddress.IPv6Address) and any(is_local(inner) for inner in _within(address)):
         return True
     address = ipaddress.ip_address(address.packed)  # without a zone, with which it would be another address
     reserved = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
@@ -133,7 +133,7 @@ def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
         embedded.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
     if (number >> 32) & 0xFCFFFFFF == 0x00005EFE:  # ISATAP, RFC 5214, 6.1
         embedded.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
-    return [each for each in embedded if each is not None]
+    return [inner for inner in embedded if inner is not None]
 
 
 class Outward(HoldsSession):

@@ -58,8 +58,8 @@ def hide_secrets(record: logging.LogRecord) -> None:
     if (shown := line_without_secrets(text)) != text:
         record.msg, record.args = shown, None
     if record.exc_info and record.exc_info[0] is not None:
-        story = _formatter.formatException(record.exc_info)
-        if (shown := without_secrets(story)) != story:
+        traceback_text = _formatter.formatException(record.exc_info)
+        if (shown := without_secrets(traceback_text)) != traceback_text:
             record.exc_info, record.exc_text = None, shown
 
 

@@ -144,4 +144,4 @@ def _quickly(value: str) -> str:
 
 
 def _clean(value: Any, text: Callable[[str], str] = _quickly) -> Any:
-    return map_texts(value, text, number=lambda each: each if abs(each) < 2**63 else None)
+    return map_texts(value, text, number=lambda whole: whole if abs(whole) < 2**63 else None)

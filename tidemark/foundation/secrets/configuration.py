@@ -118,7 +118,7 @@ def of_settings(settings: Mapping[str, str]) -> set[ConfigPart]:
             parts |= of_headers({header.strip(): unquote(token.strip()) for header, _, token in pairs})
         matches |= _without_public(parts | set(_spelt(text)))
     names = names_of(settings)
-    return {each for each in matches if each.text.casefold() not in names}
+    return {part for part in matches if part.text.casefold() not in names}
 
 
 _NO_SECRET = re.compile(
@@ -181,9 +181,9 @@ def _spelt(text: str) -> Iterator[ConfigPart]:
         yield from _in_query(text.removeprefix("?"))
     is_exact = "=" in text or text[:1] in {"{", "["}
     for value in spelt_in(text) if len(text) <= LONGEST else ():
-        for each in {value, value.partition(",")[0], _from_json(value)}:
-            if is_exact or not _WORD.fullmatch(each):
-                yield from _in_header(each)
+        for spelling in {value, value.partition(",")[0], _from_json(value)}:
+            if is_exact or not _WORD.fullmatch(spelling):
+                yield from _in_header(spelling)
 
 
 def _from_json(value: str) -> str:
@@ -229,8 +229,8 @@ def _without_public(parts: Iterable[ConfigPart]) -> set[ConfigPart]:
     hidden wherever that name is, it would be revealed.
     """
     matches = set(parts)
-    public = {each.text.casefold() for each in matches if each.kind is Kind.PUBLIC}
-    return {each for each in matches if each.kind is not Kind.PUBLIC and each.text.casefold() not in public}
+    public = {part.text.casefold() for part in matches if part.kind is Kind.PUBLIC}
+    return {part for part in matches if part.kind is not Kind.PUBLIC and part.text.casefold() not in public}
 
 
 def _parts(text: str) -> Iterator[ConfigPart]:
@@ -325,8 +325,8 @@ def _in_address(scheme: str, rest: str) -> Iterator[ConfigPart]:
     if at:
         yield from _in_user(user, scheme, is_web=is_web)
     where, question, query = after.partition("?")
-    yield from (ConfigPart(each, Kind.PUBLIC) for each in re.split(r"[/:#]", where) if not is_web)
-    yield from (ConfigPart(each, Kind.PUBLIC) for each in re.split(r"[+:]", scheme))
+    yield from (ConfigPart(word, Kind.PUBLIC) for word in re.split(r"[/:#]", where) if not is_web)
+    yield from (ConfigPart(word, Kind.PUBLIC) for word in re.split(r"[+:]", scheme))
     if question:
         yield ConfigPart(query, Kind.WHOLE)
         yield from _in_query(query.partition("#")[0])

@@ -29,11 +29,11 @@ def forms_of(secret: str, *, parts: bool) -> set[str]:
         return set()
     plain = {secret, unquote(secret), unquote_plus(secret)}
     # Braces and quotation marks are doubled inside of a value in braces or quotation marks.
-    plain |= {each.replace(mark, mark * 2) for each in plain for mark in "}\"'" if mark in each}
-    cut = {half for each in plain for half in _CUTS.split(each)} if parts else set()
+    plain |= {form.replace(mark, mark * 2) for form in plain for mark in "}\"'" if mark in form}
+    cut = {half for form in plain for half in _CUTS.split(form)} if parts else set()
     forms = {form for text in plain | cut for form in _written(text)}
     forms |= {form for text in plain if parts for form in _in_base64(text)}
-    return {each for each in forms if len(each) >= SHORTEST}
+    return {form for form in forms if len(form) >= SHORTEST}
 
 
 _HTML: tuple[dict[str | int, str | int | None], ...] = (
@@ -51,8 +51,8 @@ _ESCAPED_BY_NET: tuple[dict[str | int, str | int | None], ...] = (
 
 def _written(text: str) -> set[str]:
     coded = {quote(text, safe=safe) for safe in ("", "/", "~()*!.'", "/+=", "=", "@")} | {quote_plus(text)}
-    coded |= {quote(each, safe="") for each in coded}
-    lower = {re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), each) for each in coded}
+    coded |= {quote(form, safe="") for form in coded}
+    lower = {re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), form) for form in coded}
     in_json = json.dumps(text)[1:-1]
     escaped = {
         in_json,
@@ -68,7 +68,7 @@ def _written(text: str) -> set[str]:
         *(in_json.translate(str.maketrans(marks)) for marks in _ESCAPED_BY_NET),
     }
     # Each further quoting, such as JSON in JSON in the text of an exception, doubles the backslashes.
-    escaped |= {each.replace("\\", "\\" * times) for each in escaped if "\\" in each for times in (2, 4)}
+    escaped |= {form.replace("\\", "\\" * times) for form in escaped if "\\" in form for times in (2, 4)}
     page = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {text, page, *coded, *lower, *escaped, *(page.translate(str.maketrans(marks)) for marks in _HTML)}
 

@@ -106,7 +106,7 @@ class KnownSecrets:
         if "\n" not in text:
             return text
         # A terminal, a table, or a tool whose output is quoted, wraps a long secret: it goes on in the next line.
-        ranges = [each for each in self._ranges(_WRAP.sub("", text)) if each[1] - each[0] >= SHORTEST_WRAPPED]
+        ranges = [span for span in self._ranges(_WRAP.sub("", text)) if span[1] - span[0] >= SHORTEST_WRAPPED]
         if not ranges:
             return text
         wraps = [wrap.span() for wrap in _WRAP.finditer(text)]
@@ -124,7 +124,12 @@ class KnownSecrets:
         while at <= last:
             of_here = forms.get(text[at : at + SHORTEST], ())
             form = next(
-                (each for each in of_here if text.startswith(each, at) and _is_own(text, at, each)), ""
+                (
+                    candidate
+                    for candidate in of_here
+                    if text.startswith(candidate, at) and _is_own(text, at, candidate)
+                ),
+                "",
             )
             if form:
                 ranges.append((at, at + len(form)))

@@ -136,19 +136,19 @@ def _links(contexts: Iterable[Mapping[Any, Any]]) -> list[Link]:
     """A link to each context once, the first ones."""
     from opentelemetry.trace import Link, SpanContext, TraceFlags, TraceState  # noqa: PLC0415
 
-    found: dict[str, Link] = {}
+    links: dict[str, Link] = {}
     for properties in contexts:
         text = _text(properties, names.TRACEPARENT) or _text(properties, names.DIAGNOSTIC_ID)
-        if text in found or not names.is_traceparent(text):
+        if text in links or not names.is_traceparent(text):
             continue
         _, trace, span, flags = text.split("-")
         header = _text(properties, names.TRACESTATE)
         state = TraceState.from_header([header]) if header else None
         context = SpanContext(int(trace, 16), int(span, 16), True, TraceFlags(int(flags, 16)), state)
-        found[text] = Link(context)
-        if len(found) == names.MOST_LINKS:
+        links[text] = Link(context)
+        if len(links) == names.MOST_LINKS:
             break
-    return list(found.values())
+    return list(links.values())
 
 
 def _text(properties: Mapping[Any, Any], name: str) -> str:

@@ -253,8 +253,8 @@ class PartitionShell:
             async with asyncio.timeout(self._within(self._retry.open_timeout, deadline)):
                 return await self._created_at(step)
         except TimeoutError:
-            story = "the service did not return the hub's creation time in time"
-            return Failed(FailureKind.NOT_STORED, story, self._now())
+            reason = "the service did not return the hub's creation time in time"
+            return Failed(FailureKind.NOT_STORED, reason, self._now())
 
     async def _load(self, store: ProducerStateStore, until: float) -> Any:
         saved: tuple[Any, str | None] | None = await store.load(self._key, deadline=until)

@@ -175,8 +175,8 @@ class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
 
 def properties_of(message: Any) -> Mapping[Any, Any] | None:
     """The application properties of a message of the SDK or of Azure Functions."""
-    found: Mapping[Any, Any] | None = message.application_properties
-    return found
+    properties: Mapping[Any, Any] | None = message.application_properties
+    return properties
 
 
 def body_of(message: Any) -> bytes:

@@ -102,10 +102,10 @@ def read_grid(text: str, *, name: str) -> Plan:
 
 
 def _part(value: Any) -> float:
-    found = settings_reader.share(value)
-    if not 0 < found < 1:
+    part = settings_reader.share(value)
+    if not 0 < part < 1:
         raise ValueError(f"found {value!r}; accepted are shares above 0 and below 1")
-    return found
+    return part
 
 
 def _model(root: Reader) -> tuple[Model, bool]:
@@ -114,7 +114,7 @@ def _model(root: Reader) -> tuple[Model, bool]:
         root.problem("model", "is missing; give at least service_rate (messages per second of one instance)")
         return Model(service_rate=1.0), False
     rate = reader.require("service_rate", None, _rate)
-    found = reader.found(
+    options = reader.found(
         scaling_time=duration,
         start_up=duration,
         service_time=duration,
@@ -122,7 +122,7 @@ def _model(root: Reader) -> tuple[Model, bool]:
         price=_number,
         flap_window=parse_duration,
     )
-    model = Model(service_rate=rate or 1.0, **found)
+    model = Model(service_rate=rate or 1.0, **options)
     reader.finish()
     return model, rate is None
 
@@ -131,10 +131,10 @@ def _rate(value: Any) -> float | None:
     """None for "estimate"."""
     if value == "estimate":
         return None
-    found = _number(value)
-    if not found:
+    rate = _number(value)
+    if not rate:
         raise ValueError(f"found {value!r}; accepted are messages per second above 0, or 'estimate'")
-    return found
+    return rate
 
 
 def _number(value: Any) -> float:
@@ -145,11 +145,11 @@ def _number(value: Any) -> float:
 
 def _variants(root: Reader, tree: Mapping[str, Any]) -> tuple[Variant, ...]:
     """The combinations of `[vary]`, then those of each `[candidates.NAME]`."""
-    found: list[Variant] = []
+    variants: list[Variant] = []
     plain: Reader | None = root.table("vary")
     named = root.table("candidates")
     if plain is not None:
-        found += _combined(root, "vary", "", {}, (), tree["vary"])
+        variants += _combined(root, "vary", "", {}, (), tree["vary"])
     for name in named.names() if named is not None else ():
         table = tree["candidates"][name]
         where = f"candidates.{name}"
@@ -158,19 +158,19 @@ def _variants(root: Reader, tree: Mapping[str, Any]) -> tuple[Variant, ...]:
                 where, f"a candidate is a table, and not called '{BASELINE}': that is the running policy"
             )
             continue
-        own = {key: value for key, value in table.items() if key not in {"vary", "remove"}}
+        changes = {key: value for key, value in table.items() if key not in {"vary", "remove"}}
         remove = table.get("remove", [])
         if not isinstance(remove, list) or not all(isinstance(key, str) for key in remove):
             root.problem(
                 f"{where}.remove", f"found {remove!r}; a list of keys of the target's table is accepted"
             )
             continue
-        found += _combined(root, f"{where}.vary", name, own, tuple(remove), table.get("vary", {}))
-    if not found:
+        variants += _combined(root, f"{where}.vary", name, changes, tuple(remove), table.get("vary", {}))
+    if not variants:
         root.problem("", "nothing to try: add a table [vary] with lists of values, or [candidates.NAME]")
-    if len(found) > variation.MAX_CANDIDATES:
-        root.problem("vary", f"{len(found)} candidates; at most {variation.MAX_CANDIDATES:,} are accepted")
-    return tuple(found[: variation.MAX_CANDIDATES])
+    if len(variants) > variation.MAX_CANDIDATES:
+        root.problem("vary", f"{len(variants)} candidates; at most {variation.MAX_CANDIDATES:,} are accepted")
+    return tuple(variants[: variation.MAX_CANDIDATES])
 
 
 def _combined(
@@ -232,8 +232,8 @@ class Targets:
 
     def table(self, target: str) -> Mapping[str, Any]:
         """The target's table as it is written, without the defaults of all targets."""
-        found: Mapping[str, Any] = self._tree["targets"][target]
-        return found
+        table: Mapping[str, Any] = self._tree["targets"][target]
+        return table
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_running": None}  # a thousand compiled policies are soon made again
@@ -250,16 +250,16 @@ class Targets:
 
         Raises ConfigError with the problems of all of them.
         """
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         if not first:
             only = {**self._tree, "targets": self._followed(target) | {target: self._tree["targets"][target]}}
             shared = Shared(self._name, self._lines, self._settings)
-            found.append(Candidate(BASELINE, self._built(target, only, shared)))
+            candidates.append(Candidate(BASELINE, self._built(target, only, shared)))
         problems: dict[str, Problem] = {}
         for variant in plan.variants[max(first - 1, 0) : None if last is None else max(last - 1, 0)]:
             where = f"{plan.name}, candidate '{variant.name}'"
             try:
-                found.append(self._candidate(target, variant, where))
+                candidates.append(self._candidate(target, variant, where))
             except variation.GridError as error:
                 problems.setdefault(str(error), Problem(where, str(error)))
             except ConfigError as error:
@@ -267,7 +267,7 @@ class Targets:
                     problems.setdefault(str(problem).removeprefix(where), problem)
         if problems:
             raise ConfigError(list(problems.values()))
-        return found
+        return candidates
 
     def _candidate(self, target: str, variant: Variant, where: str) -> Candidate:
         defaults, targets = self._tree.get("defaults", {}), self._tree["targets"]
@@ -278,10 +278,10 @@ class Targets:
         for name, metric in variant.tables.get("metrics", {}).items():
             metrics[name] = {**metrics.get(name, {}), **metric}
         table["metrics"] = metrics
-        own = [s for s in variant.settings if s.path != (variation.SETTING,)]
+        rule_settings = [s for s in variant.settings if s.path != (variation.SETTING,)]
         schedule = {s.path[0]: str(s.value) for s in variant.settings if s.path == (variation.SETTING,)}
         shared = Shared(where, {}, _Lenient({**self._settings, **schedule}))
-        tables = self._followed(target) | {target: variation.applied(table, own)}
+        tables = self._followed(target) | {target: variation.applied(table, rule_settings)}
         spec = self._built(target, {"version": 1, "targets": tables}, shared)
         changes = {**variant.tables, **{".".join(s.path): s.value for s in variant.settings}}
         return Candidate(variant.name, spec, changes)
@@ -289,15 +289,15 @@ class Targets:
     def _followed(self, target: str) -> dict[str, Any]:
         """The tables, defaults included, of targets that this one follows, directly or by another."""
         defaults = self._tree.get("defaults", {})
-        targets, found, left = self._tree["targets"], dict[str, Any](), [target]
+        targets, followed, left = self._tree["targets"], dict[str, Any](), [target]
         while left:
             metrics = targets[left.pop()].get("metrics", {})
             for metric in metrics.values() if isinstance(metrics, dict) else ():
                 other = metric.get("target") if isinstance(metric, dict) else None
-                if isinstance(other, str) and other in targets and other not in found:
-                    found[other] = settings_reader.merged(defaults, targets[other])
+                if isinstance(other, str) and other in targets and other not in followed:
+                    followed[other] = settings_reader.merged(defaults, targets[other])
                     left.append(other)
-        return found
+        return followed
 
     def _built(self, target: str, tree: Mapping[str, Any], shared: Shared) -> PolicySpec:
         return _bare(build_config(tree, shared, plug_ins=self._plug_ins).policies[target].spec)
@@ -358,13 +358,13 @@ class _AnyOptions:
 
     def collector_class(self, kind: str) -> type[Any]:
         real: Any = self._real.collector_class(kind)
-        found: type[Any] = _unchecked(real)
-        return found
+        unchecked: type[Any] = _unchecked(real)
+        return unchecked
 
     def scaler_class(self, kind: str) -> type[Any]:
         real: Any = self._real.scaler_class(kind)
-        found: type[Any] = _unchecked(real)
-        return found
+        unchecked: type[Any] = _unchecked(real)
+        return unchecked
 
 
 @lru_cache(maxsize=64)
@@ -393,7 +393,7 @@ def metric_of(spec: PolicySpec, chosen: str | None) -> str:
         return names[0]
     if chosen is None and "backlog" in names:
         return "backlog"
-    found = f"'{chosen}'" if chosen is not None else "no single metric"
+    choice = f"'{chosen}'" if chosen is not None else "no single metric"
     raise variation.GridError(
-        f"{spec.target}: {found}; set `metric` to the one that counts waiting messages: {', '.join(names)}"
+        f"{spec.target}: {choice}; set `metric` to the one that counts waiting messages: {', '.join(names)}"
     )

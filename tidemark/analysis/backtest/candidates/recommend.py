@@ -136,9 +136,9 @@ def _dominates(a: tuple[float, float, float], b: tuple[float, float, float]) -> 
 
 def total(scores: Iterable[Score]) -> Score:
     """Several scores as one; the greatest age is the greatest of all."""
-    found = list(scores)
-    sums = {name: sum(getattr(score, name) for score in found) for name in Score.__struct_fields__}
-    return Score(**{**sums, "oldest": max(score.oldest for score in found)})
+    listed = list(scores)
+    sums = {name: sum(getattr(score, name) for score in listed) for name in Score.__struct_fields__}
+    return Score(**{**sums, "oldest": max(score.oldest for score in listed)})
 
 
 def judge(recommended: str, ours: Blocks, theirs: Blocks, rng: np.random.Generator) -> Judged:

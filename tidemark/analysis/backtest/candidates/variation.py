@@ -90,23 +90,23 @@ def _inner(
         return _named(holder, part, key)
     match = _PART.fullmatch(part)
     name, index = (match.group(1), match.group(2)) if match else (part, None)
-    found = holder.setdefault(name, {})
-    if isinstance(found, list) and index is not None:
-        if int(index) >= len(found):
-            raise GridError(f"{key}: there is no {name}[{index}]; the target has {len(found)} {name}")
-        found = found[int(index)]
-    if not isinstance(found, dict | list):
-        raise GridError(f"{key}: {part} is {found!r}, no table")
-    return found
+    inner = holder.setdefault(name, {})
+    if isinstance(inner, list) and index is not None:
+        if int(index) >= len(inner):
+            raise GridError(f"{key}: there is no {name}[{index}]; the target has {len(inner)} {name}")
+        inner = inner[int(index)]
+    if not isinstance(inner, dict | list):
+        raise GridError(f"{key}: {part} is {inner!r}, no table")
+    return inner
 
 
 def _named(entries: Sequence[Any], wanted: str, key: str) -> dict[str, Any]:
     tables = [entry for entry in entries if isinstance(entry, dict)]
-    found = [entry for entry in tables if wanted in {entry.get("name"), entry.get("type")}]
-    if len(found) != 1:
+    matches = [entry for entry in tables if wanted in {entry.get("name"), entry.get("type")}]
+    if len(matches) != 1:
         names = ", ".join(str(entry.get("name", entry.get("type"))) for entry in tables) or "none"
-        raise GridError(f"{key}: {len(found)} rules are called '{wanted}'; the target has {names}")
-    return found[0]
+        raise GridError(f"{key}: {len(matches)} rules are called '{wanted}'; the target has {names}")
+    return matches[0]
 
 
 def label(settings: Sequence[Setting], axes: Sequence[Axis]) -> str:

@@ -54,9 +54,9 @@ class Load:
 
     def _reported(self) -> list[int]:
         """By tick: how many ticks in a row, this one included, were reported; 0 where this one was not."""
-        runs, each = [1], self.per_tick
+        runs, per_tick = [1], self.per_tick
         for tick in range(1, self.ticks + 1):
-            whole = all(self.known[(tick - 1) * each : tick * each])
+            whole = all(self.known[(tick - 1) * per_tick : tick * per_tick])
             runs.append(runs[-1] + 1 if whole else 0)
         return runs
 

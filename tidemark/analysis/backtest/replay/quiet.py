@@ -102,8 +102,8 @@ def quiet(policy: Policy, metric: str) -> Quiet | None:
         return None
     if set(policy.windows) != {metric} or not all(map(_foretold, policy.rules)):
         return None
-    found = Quiet(policy, metric)
-    return found if _complete(policy.windows[metric], found.length) else None
+    candidate = Quiet(policy, metric)
+    return candidate if _complete(policy.windows[metric], candidate.length) else None
 
 
 def _foretold(rule: Rule) -> bool:

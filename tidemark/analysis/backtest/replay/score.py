@@ -92,13 +92,13 @@ def scores(
     flaps = _flaps(run.changes, model.flap_window)
     # Index of a step among the known ones.
     place = np.concatenate(([0], np.cumsum(waiting.mask)))
-    found = []
+    parts = []
     for begin, end in pairwise(edges):
         first, last = steps_between(load, begin, end)
         part = slice(int(place[first]), int(place[last]))
         changes = [c for c in run.changes if begin <= c.decided_at < end]
         hours = _instance_hours(run.billed, known_spans(load, first, last))
-        found.append(
+        parts.append(
             Score(
                 messages=float(waiting.due[part].sum()),
                 late=float(late[part].sum()),
@@ -112,7 +112,7 @@ def scores(
                 hours=(part.stop - part.start) * load.step / HOUR,
             )
         )
-    return found
+    return parts
 
 
 def late_by_step(waiting: Waiting, backlog: Floats, at_start: float) -> Floats:

@@ -170,11 +170,11 @@ class _Run:
         """Goes on to tick `stop`, or to the first before it that has to be decided: then true."""
         tick, before = self.tick, foretold.length - 1
         self._serve(stop)
-        found = self._samples(tick, stop)
-        values = self.samples[len(self.samples) - before :] + found
+        samples = self._samples(tick, stop)
+        values = self.samples[len(self.samples) - before :] + samples
         asked = foretold.first(values, before, tick - before, self.load, self.state, self.fleet.current)
-        count = len(found) if asked is None else asked - before
-        self.samples += found[:count]
+        count = len(samples) if asked is None else asked - before
+        self.samples += samples[:count]
         self.skipped += count
         self.tick += count
         self.ticks += count
@@ -221,13 +221,15 @@ class _Run:
 
     def _samples(self, first: int, last: int) -> list[float]:
         """What the collector reads at ticks `first` to `last`."""
-        each, backlog = self.load.per_tick, self.fleet.backlog
-        found = backlog[first * each : last * each + 1 : each]
+        per_tick, backlog = self.load.per_tick, self.fleet.backlog
+        samples = backlog[first * per_tick : last * per_tick + 1 : per_tick]
         if self.model.service_time:
-            found = [value + self._processed(tick * each) for tick, value in enumerate(found, start=first)]
+            samples = [
+                value + self._processed(tick * per_tick) for tick, value in enumerate(samples, start=first)
+            ]
         if self.per_instance:
-            found = [value / max(self.fleet.current, 1) for value in found]
-        return found
+            samples = [value / max(self.fleet.current, 1) for value in samples]
+        return samples
 
     def _processed(self, step: int) -> float:
         """Messages in the hands of instances after a step: throughput times the time each takes (Little's law)."""

@@ -50,24 +50,24 @@ def read_profile(given: Given, made: Imported) -> Profile:
     maximum = capacity.whole("maximum", max(minimum, 1))
     if not capacity.has("maximum") or minimum > maximum:
         raise UnreadableError(f"{capacity.path}: accepted is a minimum that is not above the maximum")
-    found = Profile(
+    profile = Profile(
         _name(given.text("name")), given, minimum, maximum, min(max(capacity.whole("default", minimum), minimum), maximum)
     )  # fmt: skip
     if given.has("fixedDate"):
-        return _fixed(found, given.at("fixedDate"), made)
+        return _fixed(profile, given.at("fixedDate"), made)
     if given.has("recurrence"):
-        return _recurring(found, given.at("recurrence"), made)
-    return found
+        return _recurring(profile, given.at("recurrence"), made)
+    return profile
 
 
 def _name(text: str) -> str:
     """The portal names the end of a recurrence by JSON: {"name": "Auto created default ...", "for": "Weekend"}."""
     try:
-        found = json.loads(text) if text.startswith("{") else None
+        named = json.loads(text) if text.startswith("{") else None
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, Mapping) and found.get("for"):
-        return one_line(f"default after {found['for']}")[:100]
+        named = None
+    if isinstance(named, Mapping) and named.get("for"):
+        return one_line(f"default after {named['for']}")[:100]
     return text[:100] or "default"
 
 
@@ -93,12 +93,12 @@ def _fixed(found: Profile, given: Given, made: Imported) -> Profile:
 def _moment(given: Given, name: str) -> datetime:
     """A time of the zone: an offset that is written with it means nothing."""
     try:
-        found = datetime.fromisoformat(given.text(name)[:19])
-        if not 1970 <= found.year < 9999:
+        time = datetime.fromisoformat(given.text(name)[:19])
+        if not 1970 <= time.year < 9999:
             raise ValueError
     except ValueError:
         raise given.unreadable(name, "a time such as 2026-12-24T18:00:00 is accepted") from None
-    return found.replace(tzinfo=None, microsecond=0)
+    return time.replace(tzinfo=None, microsecond=0)
 
 
 def _recurring(found: Profile, given: Given, made: Imported) -> Profile:
@@ -123,19 +123,19 @@ def _recurring(found: Profile, given: Given, made: Imported) -> Profile:
 
 def _numbers(given: Given, name: str, most: int) -> list[int]:
     try:
-        found = [int(value) for value in given.listed(name)] or [0]
+        numbers = [int(value) for value in given.listed(name)] or [0]
     except (ValueError, OverflowError):
-        found = [-1]
-    if not all(0 <= each <= most for each in found):
+        numbers = [-1]
+    if not all(0 <= number <= most for number in numbers):
         raise given.unreadable(name, f"numbers of 0 to {most} are accepted")
-    return found
+    return numbers
 
 
 def schedules(profiles: Sequence[Profile], made: Imported) -> list[dict[str, Any]]:
     """The rules `schedule` that bound the target as the profiles do, within the lowest minimum and the highest maximum."""
-    low, high = min(each.minimum for each in profiles), max(each.maximum for each in profiles)
-    weekly = [each for each in profiles if each.begins]
-    fixed = [each for each in profiles if each.fixed is not None]
+    low, high = min(profile.minimum for profile in profiles), max(profile.maximum for profile in profiles)
+    weekly = [profile for profile in profiles if profile.begins]
+    fixed = [profile for profile in profiles if profile.fixed is not None]
     zone = weekly[0].zone if weekly else fixed[0].zone if fixed else "UTC"
     for other in weekly:
         if other.zone != zone:
@@ -143,21 +143,23 @@ def schedules(profiles: Sequence[Profile], made: Imported) -> list[dict[str, Any
                 f"the time zone {other.zone} of profile '{other.name}'",
                 f"profiles end where the next one begins, which is read in one zone; its times are written as those of {zone}: correct them",
             )
-    ranges = ranges_between_begins([(minute, each) for each in weekly for minute in each.begins])
+    ranges = ranges_between_begins([(minute, profile) for profile in weekly for minute in profile.begins])
     if not ranges:
-        ranges = [(0, WEEK, each) for each in profiles if each.fixed is None and not each.recurs][:1]
-    excepted = [_range_text(each, zone) for each in fixed]
-    bounded = [(begin, end, _options(each, low, high)) for begin, end, each in ranges]
-    found = periods([each for each in bounded if each[2].keys() - {"label"}])
-    found = [{**period, **({"not_on": excepted} if excepted else {})} for period in found]
-    for index, each in enumerate(fixed):
+        ranges = [(0, WEEK, profile) for profile in profiles if profile.fixed is None and not profile.recurs][
+            :1
+        ]
+    excepted = [_range_text(profile, zone) for profile in fixed]
+    bounded = [(begin, end, _options(profile, low, high)) for begin, end, profile in ranges]
+    weekly_periods = periods([bounds for bounds in bounded if bounds[2].keys() - {"label"}])
+    weekly_periods = [{**period, **({"not_on": excepted} if excepted else {})} for period in weekly_periods]
+    for index, profile in enumerate(fixed):
         before = excepted[:index]
-        options = _options(each, low, high)
+        options = _options(profile, low, high)
         if options.keys() - {"label"}:
             dates = {"on": [excepted[index]], **({"not_on": before} if before else {})}
             label = {"label": options.pop("label")}
-            found.append({**label, **dates, **options})
-    return [{"type": "schedule", "time_zone": zone, "periods": found}] if found else []
+            weekly_periods.append({**label, **dates, **options})
+    return [{"type": "schedule", "time_zone": zone, "periods": weekly_periods}] if weekly_periods else []
 
 
 def _options(profile: Profile, low: int, high: int) -> dict[str, Any]:
@@ -173,9 +175,9 @@ def _range_text(profile: Profile, zone: str) -> str:
         begin, end = profile.fixed
     else:
         begin, end = (
-            each.replace(tzinfo=ZoneInfo(profile.zone)).astimezone(ZoneInfo(zone)) for each in profile.fixed
+            time.replace(tzinfo=ZoneInfo(profile.zone)).astimezone(ZoneInfo(zone)) for time in profile.fixed
         )
     end = max(
-        end, begin + timedelta(minutes=1), key=lambda each: each.replace(tzinfo=None)
+        end, begin + timedelta(minutes=1), key=lambda time: time.replace(tzinfo=None)
     )  # a repeated hour
     return f"{begin:%Y-%m-%d %H:%M}..{end:%Y-%m-%d %H:%M}"

@@ -57,6 +57,6 @@ WINDOWS = _read(_ZONES, " Standard Time") | _read(_BARE)
 
 def iana_of(name: str) -> str:
     """The IANA name of a time zone by its name on Windows, or by its own; UTC for none. Raises ValueError."""
-    found = WINDOWS.get(name.strip().casefold(), name.strip() or "UTC")
-    zone_of(found)
-    return found
+    zone = WINDOWS.get(name.strip().casefold(), name.strip() or "UTC")
+    zone_of(zone)
+    return zone

@@ -55,11 +55,11 @@ class Imported:
     def scaled_by(self, resource_id: str, why: str) -> None:
         """Sets the scaler by the type of a resource; without a type that is known, advice for somebody else."""
         try:
-            found = SCALERS.get(ResourceId.parse(resource_id).type.casefold())
+            scaler = SCALERS.get(ResourceId.parse(resource_id).type.casefold())
         except ValueError:
-            found = None
-        if found is not None:
-            self.table |= {**found, "resource_id": resource_id}
+            scaler = None
+        if scaler is not None:
+            self.table |= {**scaler, "resource_id": resource_id}
             return
         self.table["scaler"] = "advice"
         self.note("what is scaled", why)
@@ -99,22 +99,22 @@ def written(found: Sequence[Imported], source: str) -> Written:
     names = _names(found)
     webhooks: dict[str, Any] = {}
     settings: dict[str, str] = {}
-    for name, each in zip(names, found, strict=True):
-        for key, hook in each.webhooks.items():  # two settings may have one name
+    for name, imported in zip(names, found, strict=True):
+        for key, hook in imported.webhooks.items():  # two settings may have one name
             webhooks[key if key not in webhooks else f"{key}-{len(webhooks) + 1}"] = {
                 **hook,
                 "targets": [name],
             }
-        settings |= each.settings
+        settings |= imported.settings
     lines = list(_head(found, source, settings))
     if webhooks:
         lines += ["", *table_lines("notify", {"webhooks": webhooks})]
-    for name, each in zip(names, found, strict=True):
-        lines += ["", f"# {shorten(one_line(each.source), 200)}"]
-        lines += [f"# Not as it was: {note}" for note in each.notes]
-        lines += table_lines(f"targets.{bare_key(name)}", each.whole)
+    for name, imported in zip(names, found, strict=True):
+        lines += ["", f"# {shorten(one_line(imported.source), 200)}"]
+        lines += [f"# Not as it was: {note}" for note in imported.notes]
+        lines += table_lines(f"targets.{bare_key(name)}", imported.whole)
     text = "\n".join(lines) + "\n"
-    notes = {name: each.notes for name, each in zip(names, found, strict=True)}
+    notes = {name: imported.notes for name, imported in zip(names, found, strict=True)}
     return Written(text, settings, notes)
 
 
@@ -130,7 +130,7 @@ def _head(found: Sequence[Imported], source: str, settings: Mapping[str, str]) -
 
 def _names(found: Iterable[Imported]) -> list[str]:
     """A name of its own for each target."""
-    names = [re.sub(r"[^\w.-]+", "-", each.name, flags=re.ASCII)[:180].strip("-.") for each in found]
+    names = [re.sub(r"[^\w.-]+", "-", imported.name, flags=re.ASCII)[:180].strip("-.") for imported in found]
     return distinct_keys(name or "target" for name in names)
 
 

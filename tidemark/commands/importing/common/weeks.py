@@ -34,10 +34,17 @@ def periods(ranges: Iterable[tuple[int, int, dict[str, Any]]]) -> list[dict[str,
             options.append(wanted)
         for day, first, last in _days_of(begin, end):
             days.setdefault((options.index(wanted), first, last), set()).add(day)
-    rows = sorted(((min(found), first, last, index, found) for (index, first, last), found in days.items()))
+    rows = sorted(
+        ((min(same_days), first, last, index, same_days) for (index, first, last), same_days in days.items())
+    )
     return [
-        {**_label(options[index]), "days": days_text(found), **_times(first, last), **_bounds(options[index])}
-        for _, first, last, index, found in rows
+        {
+            **_label(options[index]),
+            "days": days_text(same_days),
+            **_times(first, last),
+            **_bounds(options[index]),
+        }
+        for _, first, last, index, same_days in rows
     ]
 
 

@@ -22,7 +22,7 @@ def floors_of(start: str, end: str, floor: int) -> list[dict[str, Any]]:
     if begins.seconds != (0,) or ends.seconds != (0,):
         raise ValueError("a time of cron has five fields")
     whole = (31, 12)
-    if all((len(each.days), len(each.months)) == whole for each in (begins, ends)):
+    if all((len(calendar.days), len(calendar.months)) == whole for calendar in (begins, ends)):
         return _weekly(begins, ends, floor)
     return _yearly(begins, ends, floor, f"'{start}' to '{end}'")
 
@@ -67,28 +67,30 @@ def _weekly(begins: Calendar, ends: Calendar, floor: int) -> list[dict[str, Any]
 def _yearly(begins: Calendar, ends: Calendar, floor: int, words: str) -> list[dict[str, Any]]:
     """From one day of the year to another."""
     once = [
-        each
-        for each in (begins, ends)
-        if [*map(len, (each.minutes, each.hours, each.days, each.months, each.weekdays))] == [1, 1, 1, 1, 7]
+        calendar
+        for calendar in (begins, ends)
+        if [*map(len, (calendar.minutes, calendar.hours, calendar.days, calendar.months, calendar.weekdays))]
+        == [1, 1, 1, 1, 7]
     ]
     if len(once) < 2:
         raise ValueError(f"{words} are neither times of the week nor a time of the year each")
     (first, begin), (last, end) = (
-        (date(2000, each.months[0], each.days[0]), 60 * each.hours[0] + each.minutes[0]) for each in once
+        (date(2000, calendar.months[0], calendar.days[0]), 60 * calendar.hours[0] + calendar.minutes[0])
+        for calendar in once
     )
     if first == last:
         if begin >= end:
             raise ValueError(f"{words} begin and end on one day of the year, in this order")
         return [{"on": [_day(first)], "from": clock_text(begin), "to": clock_text(end), "floor": floor}]
-    found: list[dict[str, Any]] = [
+    periods: list[dict[str, Any]] = [
         {"on": [_day(first)], **({"from": clock_text(begin)} if begin else {}), "floor": floor}
     ]
     after, before = date.fromordinal(first.toordinal() + 1), date.fromordinal(last.toordinal() - 1)
     if (after.month, after.day) != (last.month, last.day):
-        found.append({"on": [f"{_day(after)}..{_day(before)}"], "floor": floor})
+        periods.append({"on": [f"{_day(after)}..{_day(before)}"], "floor": floor})
     if end:
-        found.append({"on": [_day(last)], "to": clock_text(end), "floor": floor})
-    return found
+        periods.append({"on": [_day(last)], "to": clock_text(end), "floor": floor})
+    return periods
 
 
 def _day(day: date) -> str:

@@ -51,9 +51,10 @@ def read_scaled_object(given: Given, resource_id: str = "") -> Imported:
             f"{spec.path}.triggers: found {len(spec.tables('triggers'))}; accepted are {MOST}"
         )
     rules = [
-        read_trigger(each, spec.seconds_of("cooldownPeriod", 300.0), made) for each in spec.tables("triggers")
+        read_trigger(trigger, spec.seconds_of("cooldownPeriod", 300.0), made)
+        for trigger in spec.tables("triggers")
     ]
-    triggers = [each for each in rules if each is not None]
+    triggers = [rule for rule in rules if rule is not None]
     _rules(spec, triggers, made)
     _fallback(spec, made)
     for key, value in given.at("metadata", "annotations").pairs():
@@ -120,20 +121,20 @@ def _paces(spec: Given, made: Imported) -> None:
 
 def _tolerance(spec: Given, made: Imported) -> dict[str, Any]:
     behavior = spec.at("advanced", "horizontalPodAutoscalerConfig", "behavior")
-    found = [
-        behavior.at(each).number("tolerance", -1)
-        for each in ("scaleUp", "scaleDown")
-        if behavior.at(each).has("tolerance")
+    tolerances = [
+        behavior.at(direction).number("tolerance", -1)
+        for direction in ("scaleUp", "scaleDown")
+        if behavior.at(direction).has("tolerance")
     ]
-    if len({*found}) > 1:
+    if len({*tolerances}) > 1:
         made.note("a tolerance for each direction", "a rule has one, the smaller of the two")
-    return {"tolerance": min(found)} if found and 0 <= min(found) < 1 else {}
+    return {"tolerance": min(tolerances)} if tolerances and 0 <= min(tolerances) < 1 else {}
 
 
 def _rules(spec: Given, triggers: list[Trigger], made: Imported) -> None:
     modifiers = spec.at("advanced", "scalingModifiers")
-    counted = [each for each in triggers if each.metric]
-    floors = [each.schedule for each in triggers if each.schedule]
+    counted = [trigger for trigger in triggers if trigger.metric]
+    floors = [trigger.schedule for trigger in triggers if trigger.schedule]
     if not triggers:
         raise UnreadableError(
             f"{spec.path}.triggers of {made.name}: none of them can be carried over: {'; '.join(made.notes) or 'there are none'}"
@@ -142,9 +143,9 @@ def _rules(spec: Given, triggers: list[Trigger], made: Imported) -> None:
         made.rules.append(_formula(modifiers, counted, made))
     else:
         tolerance = _tolerance(spec, made)
-        for each in counted:
-            mode = {"mode": "value"} if each.value else {}
-            rule = {"type": "target_per_unit", "metric": each.metric, "target": number(each.target)}
+        for trigger in counted:
+            mode = {"mode": "value"} if trigger.value else {}
+            rule = {"type": "target_per_unit", "metric": trigger.metric, "target": number(trigger.target)}
             made.rules.append({**rule, **mode, **tolerance})
     if not made.rules:
         made.rules.append(
@@ -161,14 +162,14 @@ def _rules(spec: Given, triggers: list[Trigger], made: Imported) -> None:
 
 
 def _activation(counted: list[Trigger], made: Imported) -> dict[str, Any]:
-    levels = sorted({each.activation for each in counted})
+    levels = sorted({trigger.activation for trigger in counted})
     if len(levels) > 1:
         made.note(
             "activation values that differ",
             f"the rule has one for all, so the least of them counts, {number(levels[0])}",
         )
     above = {"above": number(levels[0])} if levels[0] > 0 else {}
-    names = list(dict.fromkeys(each.metric for each in counted))
+    names = list(dict.fromkeys(trigger.metric for trigger in counted))
     return {
         "type": "activation",
         **({"metric": names[0]} if len(names) == 1 else {"metrics": names}),
@@ -179,11 +180,11 @@ def _activation(counted: list[Trigger], made: Imported) -> dict[str, Any]:
 def _formula(modifiers: Given, counted: list[Trigger], made: Imported) -> dict[str, Any]:
     """The composite metric, as an expression of the metrics."""
     formula = _COALESCE.sub(r"default(\1, \2)", modifiers.text("formula"))
-    for each in counted:
-        if each.name and each.name != each.metric:
-            formula = re.sub(rf"\b{re.escape(each.name)}\b", each.metric, formula)
+    for trigger in counted:
+        if trigger.name and trigger.name != trigger.metric:
+            formula = re.sub(rf"\b{re.escape(trigger.name)}\b", trigger.metric, formula)
     target = modifiers.number("target", 0)
-    known = {each.metric for each in counted}
+    known = {trigger.metric for trigger in counted}
     text = f"ceil(({formula}) / {number(target)})" if target > 0 else formula
     if modifiers.text("metricType", "AverageValue").casefold() == "value":
         text = f"ceil(max(instances, 1) * ({formula}) / {number(target)})" if target > 0 else formula

@@ -63,7 +63,7 @@ class RowsInput:
         bookmarks = (start, *others)
         for bookmark in bookmarks:
             if bookmark.offset and bookmark.digest != self._digest:
-                count = max(each.count for each in bookmarks)
+                count = max(begun.count for begun in bookmarks)
                 raise InvalidProducerStateError(
                     f"{self.name} is not the file of the saved state, of which {count_text(count, 'row was', 'rows were', style=',')}"
                     " published. Publish that file again, or this one with another --state file, which publishes all rows of it"

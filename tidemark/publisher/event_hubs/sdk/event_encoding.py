@@ -45,8 +45,8 @@ def encode_event(event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
     annotations = message.message_annotations or {}
     names = {name: name.encode() if isinstance(name, str) else name for name in annotations}
     # The stamp of a forwarded event is of another producer.
-    own = {name: value for name, value in annotations.items() if names[name] not in STAMP_KEYS}
-    pairs, count = _annotations(own)
+    kept = {name: value for name, value in annotations.items() if names[name] not in STAMP_KEYS}
+    pairs, count = _annotations(kept)
     size, count = STAMP_SIZE + len(pairs), 2 * len(STAMP_KEYS) + count
     if size < 0xFF and count <= 0xFF:
         opening = b"\xc1" + bytes([size + 1, count])

@@ -167,8 +167,8 @@ class SdkLink:
         except LinkError:
             raise
         except Exception as error:
-            story = f"the connection was lost: {type(error).__name__}: {error}"
-            raise _error_type_of(error)(FailureKind.UNKNOWN, story, link_lost=True) from error
+            reason = f"the connection was lost: {type(error).__name__}: {error}"
+            raise _error_type_of(error)(FailureKind.UNKNOWN, reason, link_lost=True) from error
         if delivery.reason is constants.LinkDeliverySettleReason.TIMEOUT:
             if not delivery.is_out:  # the SDK checks the time before it sends
                 raise LinkError(FailureKind.NOT_STORED, f"not sent within {timeout:g} s", link_lost=True)
@@ -227,8 +227,8 @@ class SdkLink:
         kind = failures.of_loss(condition)
         if kind is FailureKind.UNKNOWN and delivery.pending is None:
             kind = FailureKind.NOT_STORED  # it was lost before the transfer
-        story = f"the link was lost: {condition} {_description(cause)}"
-        raise LinkError(kind, story, link_lost=True) from error
+        reason = f"the link was lost: {condition} {_description(cause)}"
+        raise LinkError(kind, reason, link_lost=True) from error
 
     async def close(self) -> None:
         with contextlib.suppress(Exception):  # the link may be broken
@@ -298,8 +298,8 @@ def _raise_link_error(error: BaseException, claims: Claims | None, doing: str) -
     """Raise the error as a LinkError. A BaseException that is no Exception is raised unchanged."""
     if not isinstance(error, Exception):
         raise error
-    kind, story = _classify(error, claims)
-    raise _error_type_of(error)(kind, f"{doing}: {story}", link_lost=True) from error
+    kind, reason = _classify(error, claims)
+    raise _error_type_of(error)(kind, f"{doing}: {reason}", link_lost=True) from error
 
 
 def _classify(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
@@ -313,10 +313,10 @@ def _classify(error: Exception, claims: Claims | None) -> tuple[FailureKind, str
         kind = failures.of_attach(condition, with_state=with_state)
         if isinstance(error, TokenAuthFailure) and int(error.status_code or 500) < _SERVER_ERRORS:
             kind = FailureKind.REFUSED
-        story = f"{_error_text(error)} ({condition})"
+        reason = f"{_error_text(error)} ({condition})"
         if kind is FailureKind.REFUSED:
-            story += f"; {_NAMES if condition == 'amqp:not-found' else _RIGHTS}"
-        return kind, story
+            reason += f"; {_NAMES if condition == 'amqp:not-found' else _RIGHTS}"
+        return kind, reason
     if isinstance(error, OSError | AzureError | EventHubError):
         return FailureKind.NOT_STORED, str(error)
     return FailureKind.NOT_STORED, f"unexpected {type(error).__name__}: {error}"

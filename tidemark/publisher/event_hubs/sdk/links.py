@@ -208,7 +208,7 @@ async def created_at_of(client: EventHubProducerClient) -> str | None:
     except Exception as error:
         if "not-found" in str(error):
             return None  # as above
-        story = f"asking for the creation of {client.eventhub_name}: {type(error).__name__}: {error}"
-        raise LinkError(FailureKind.NOT_STORED, story, link_lost=False) from error
+        reason = f"asking for the creation of {client.eventhub_name}: {type(error).__name__}: {error}"
+        raise LinkError(FailureKind.NOT_STORED, reason, link_lost=False) from error
     # The SDK gives UTC without a zone, from a number of milliseconds.
     return str(created_at.replace(tzinfo=UTC).isoformat(timespec="milliseconds"))

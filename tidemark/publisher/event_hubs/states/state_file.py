@@ -67,9 +67,9 @@ class StateFile:
                     raise BusyError(self._holder()) from None
                 time.sleep(_POLL)
             else:
-                own = b"%-12d\n" % os.getpid()
-                if os.pread(self._lock, len(own), 0) != own:  # a write would change the file's time, too
-                    os.pwrite(self._lock, own, 0)
+                line = b"%-12d\n" % os.getpid()
+                if os.pread(self._lock, len(line), 0) != line:  # a write would change the file's time, too
+                    os.pwrite(self._lock, line, 0)
                 return
 
     def release(self) -> None:
@@ -85,11 +85,11 @@ class StateFile:
     def refresh(self) -> None:
         """Read what other processes have written since."""
         try:
-            found = self.path.stat().st_ino
+            inode = self.path.stat().st_ino
         except FileNotFoundError:
             self._forget()
             return
-        if self._file is None or found != self._inode:
+        if self._file is None or inode != self._inode:
             self._read_all()
             return
         seen = os.pread(self._file, len(self._last) + 1, self._end - len(self._last))

@@ -56,7 +56,7 @@ class Indices:
         return isinstance(index, int) and bisect_right(self._edges, index) % 2 == 1
 
     def __repr__(self) -> str:
-        return f"Indices({', '.join(f'{each.start}-{each.stop - 1}' for each in self.ranges())})"
+        return f"Indices({', '.join(f'{span.start}-{span.stop - 1}' for span in self.ranges())})"
 
     def copy(self) -> Indices:
         return Indices.of(self.ranges())

@@ -68,8 +68,8 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
         wire = self._message(message, index)
         if not self.spans.are_on:
             return self._outgoing(wire, message, index)
-        own = self._properties(wire)
-        context = own if carries_context(own) else self.spans.header_for_event()
+        properties = self._properties(wire)
+        context = properties if carries_context(properties) else self.spans.header_for_event()
         return replace(
             self._outgoing(self._with_context(wire, context), message, index), context=dict(context)
         )

@@ -135,22 +135,22 @@ def outgoing(sender: Any, effect: steps.Transfer, encoder: Encoder) -> ServiceBu
 
 def answer_to(error: ServiceBusError) -> steps.Answer:
     """The answer for an error after the transfer. Only a refusal by the service proves that nothing was accepted."""
-    story = _story(error)
+    reason = _story(error)
     if isinstance(error, MessageSizeExceededError):
-        return steps.TooLarge(story, _number(_SIZE, story, int), _number(_LIMIT, story, int))
+        return steps.TooLarge(reason, _number(_SIZE, reason, int), _number(_LIMIT, reason, int))
     if not _refused_by_service(error) or isinstance(error, OperationTimeoutError):
-        return steps.Unknown(story)
+        return steps.Unknown(reason)
     if _condition(error) in _PASSING:
-        return steps.Busy(story, _number(_WAIT, story, float))
-    return steps.Rejected(story)
+        return steps.Busy(reason, _number(_WAIT, reason, float))
+    return steps.Rejected(reason)
 
 
 def not_sent(error: ServiceBusError) -> steps.Answer:
     """The answer for an error while the link was attached, when nothing was sent."""
-    story = _story(error)
+    reason = _story(error)
     if isinstance(error, tuple(NEVER)):
-        return steps.Rejected(story)
-    return steps.Busy(story, _number(_WAIT, story, float))
+        return steps.Rejected(reason)
+    return steps.Busy(reason, _number(_WAIT, reason, float))
 
 
 def _story(error: ServiceBusError) -> str:

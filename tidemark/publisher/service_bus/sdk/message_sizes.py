@@ -67,8 +67,8 @@ class Encoder(MessageEncoder[Message]):
             properties = properties._replace(group_id=self.session_id)
         wire = wire._replace(properties=properties)
         if self.schedule_at is not None:
-            own = wire.message_annotations or {}
-            annotations = {**own, constants._X_OPT_SCHEDULED_ENQUEUE_TIME: self.schedule_at}
+            annotations_before = wire.message_annotations or {}
+            annotations = {**annotations_before, constants._X_OPT_SCHEDULED_ENQUEUE_TIME: self.schedule_at}
             wire = wire._replace(message_annotations=annotations)
         return trace_message(wire, PyamqpTransport(), {}) if self._traced else wire
 

@@ -55,7 +55,7 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
         message_id, session_id = str(text_of(properties.message_id)), text_of(properties.group_id)
         annotations = {text_of(key): value for key, value in (wire.annotations or {}).items()}
         key = text_of(annotations.get(_PARTITION_KEY))
-        ids = sum(len(each.encode()) for each in (message_id, session_id or "", key or ""))
+        ids = sum(len(text.encode()) for text in (message_id, session_id or "", key or ""))
         scheduled = self.schedule_at is not None
         return Outgoing(
             index,
