@@ -28,7 +28,7 @@ from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.http.deployed_options import account_here
 from tidemark.foundation.log.terminal import print_json
-from tidemark.foundation.wording import count_text
+from tidemark.foundation.wording import count_text, file_problem
 
 if TYPE_CHECKING:  # the SDK takes a second; --help needs none
     from consumer.receiving.receiver import HubReceiver
@@ -386,5 +386,7 @@ def _epoch_seconds(text: str) -> float:
 def _file(path: Path) -> Export:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Export)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        fail(f"{path} cannot be read: {file_problem(error)}")
+    except (ValueError, RecursionError) as error:
         fail(f"{path} is no file of 'tidemark checkpoints export': {error}")

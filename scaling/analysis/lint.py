@@ -227,7 +227,7 @@ def _large_steps(subject: Subject) -> Iterator[str]:
     for where, step in steps:
         if step is not None and step > room:
             yield (
-                f"{where} is {step}, but from minimum {policy.minimum} to maximum {policy.maximum} are {room}"
+                f"{where} is {step}, but from minimum {policy.minimum} to maximum {policy.maximum} it is {room} in all"
             )
 
 

@@ -203,9 +203,9 @@ def _collectors(
             try:
                 cls = registry.reader_class(cls, spec.count)
                 many = isinstance(params, Matching) and bool(params.pattern)
-                entity = (
-                    f"{spec.collector} {cls.entity(params)}{MatchingCollector.entity(params) if many else ''}"
-                )
+                read = f"{cls.entity(params)}{MatchingCollector.entity(params) if many else ''}"
+                # Most of them name their collector themselves; people read it in what the doctor says.
+                entity = read if read.startswith(f"{spec.collector}:") else f"{spec.collector} {read}"
                 if entity not in collectors:
                     made = MatchingCollector(cls, params, settings) if many else cls(params, settings)
                     collectors[entity] = made

@@ -457,6 +457,12 @@ class TestFileStateStore(StateStoreContract):
         with pytest.raises(UnavailableError, match="No such file"):
             await store.save(KEY, RECORD, None, deadline=soon())
 
+    async def test_a_folder_in_place_of_the_file_is_said_in_words(self, tmp_path):
+        with pytest.raises(UnavailableError) as refused:
+            await FileStateStore(tmp_path).load(KEY, deadline=soon())
+
+        assert str(refused.value) == f"{tmp_path}: Is a directory"
+
     async def test_half_a_file_is_never_read(self, tmp_path, monkeypatch):
         """A crash between writing and renaming leaves the old state."""
         path = tmp_path / "state.json"

@@ -77,7 +77,7 @@ def world(stack, monkeypatch):
     return World(stack, settings)
 
 
-METRIC = ("metric", "service_bus_subscription service_bus_subscription:OrdersServiceBus/orders/fulfilment")
+METRIC = ("metric", "service_bus_subscription:OrdersServiceBus/orders/fulfilment")
 
 
 def test_a_deployment_in_order_is_healthy(world):

@@ -103,10 +103,10 @@ def test_the_seasons_have_the_figures_of_one_machine(spark, tmp_path):
     [
         (
             "t,arrivals,target\n0,5,west\n0,6,west\n60,1,far\n60,2,far\n",
-            r"far: 1 bins.*west: 1 bins are given twice",
+            r"far: 1 bin given.*west: 1 bin given twice",
         ),
         ("t,arrivals,target\n", "the history is empty"),
-        ("when,many\n1,2\n", r"history.csv: columns when, many; accepted: t or at"),
+        ("when,many\n1,2\n", r"history.csv has no column arrivals: found when, many; accepted are t or at"),
     ],
 )
 def test_what_is_wrong_with_histories_is_told_of_all_targets_and_nothing_is_written(

@@ -55,7 +55,7 @@ from tidemark.foundation.app_settings import read_beside
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.settings_reader import ConfigError
-from tidemark.foundation.wording import did_you_mean, duration_text
+from tidemark.foundation.wording import did_you_mean, duration_text, file_problem
 
 console = Console()
 errors = Console(stderr=True)
@@ -74,7 +74,7 @@ def read_targets(config: Path, settings: Mapping[str, str]) -> Targets | None:
             read=read_beside(config),
         )
     except (ConfigError, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{config}: {error}") from error
+        raise InputError(f"{config}: {file_problem(error)}") from error
 
 
 # -- one target -------------------------------------------------------------------------------------------

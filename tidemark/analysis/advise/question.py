@@ -25,7 +25,7 @@ from tidemark.analysis.backtest.replay.history import (
 from tidemark.analysis.simulation.answer import Recorded, late_at_maximum
 from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING
 from tidemark.analysis.simulation.field import Target, objective_of, reads_of
-from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
+from tidemark.foundation.wording import count_text, duration_text, number_text, percent_text, time_text
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -297,7 +297,8 @@ class _Known:
         if found is None and self._objective is not None:
             found = getattr(self._objective, option)
         if found is None:
-            self.notes.append(ASSUMED[option].format(number_text(otherwise)))
+            shown = percent_text(otherwise) if option == "late" else number_text(otherwise)
+            self.notes.append(ASSUMED[option].format(shown))
             return otherwise
         if option == "concurrency":
             self.given[option] = int(found) if found == int(found) else float(found)
@@ -331,7 +332,7 @@ ASSUMED = {
     "concurrency": "an instance holds {} messages at once: assumed (--concurrency)",
     "start_up": "an instance serves {} s after it was asked for: assumed (--start-up)",
     "wait": "no message should wait longer than {} s: assumed (--wait)",
-    "late": "a share of {} of the messages may: assumed (--late)",
+    "late": "{} of the messages may wait longer than they should: assumed (--late)",
 }
 
 

@@ -82,9 +82,12 @@ def arrivals_in(name: str, data: bytes | memoryview) -> Iterator[tuple[str, Read
 def check_columns(columns: Collection[str], where: str) -> None:
     """Raises InputError where they are not those of arrivals."""
     if "arrivals" not in columns or not set(TIME_COLUMNS) & set(columns):
-        found = ", ".join(columns) or "nothing"
+        if not columns:
+            raise InputError(f"{where} is empty; accepted is a first line with the names t and arrivals")
+        lacking = " or ".join(TIME_COLUMNS) if "arrivals" in columns else "arrivals"
         raise InputError(
-            f"{where}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target"
+            f"{where} has no column {lacking}: found {', '.join(columns)}; accepted are {' or '.join(TIME_COLUMNS)}, arrivals, and where "
+            f"they are known {', '.join(('target', *OTHER_COLUMNS))}, with commas between them"
         )
 
 

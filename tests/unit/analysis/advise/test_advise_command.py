@@ -141,6 +141,13 @@ def test_a_target_that_is_not_configured_is_compared_without_today_and_how_to_na
     assert "[targets.orders]" in found.output
 
 
+def test_a_folder_in_place_of_the_configuration_is_said_in_words(folder):
+    found = invoke("orders.csv", "--config", str(folder), "--service-rate", "10")
+
+    assert found.exit_code == 1
+    assert found.stderr == f"error: {folder}: Is a directory\n"
+
+
 class Logged(Shipped):
     """A policy at work, and the scaling log of its decisions."""
 

@@ -59,7 +59,12 @@ def test_options_win_over_the_policy_and_what_is_assumed_is_told():
     assert found.reads == {"backlog": "backlog", "came": "incoming"}
     assert (found.minimum, found.maximum) == (2, 12)
     assert (bare.target.wait, bare.target.concurrency, bare.target.start_up) == (60.0, 16.0, 90.0)
-    assert len(told(bare, "assumed")) == 4
+    assert told(bare, "assumed") == [
+        "an instance holds 16 messages at once: assumed (--concurrency)",
+        "an instance serves 90 s after it was asked for: assumed (--start-up)",
+        "no message should wait longer than 60 s: assumed (--wait)",
+        "1 % of the messages may wait longer than they should: assumed (--late)",
+    ]
     assert bare.target.given == {}  # what is assumed is left to be learned
 
 

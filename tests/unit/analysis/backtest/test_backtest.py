@@ -69,7 +69,14 @@ def test_bins_that_are_not_there_are_unknown_not_zero():
     [
         ([], "the history is empty"),
         ([(0, 1)], "one bin, at 1970-01-01 00:00:00Z"),
-        ([(0, 1), (0, 2)], "1 bins are given twice"),
+        (
+            [(0, 1), (0, 2)],
+            r"1 bin given twice, the first one that of 1970-01-01 00:00:00Z; one row per bin is accepted$",
+        ),
+        (
+            [*((1800.0 * n, 1) for n in range(4)), (0, 2), (1800, 2)],
+            "2 bins given twice.*write them with their zone",
+        ),
         ([(0, 1), (60, -2)], "-2 arrivals at 60"),
         ([(0, 1), (60, math.inf)], "inf arrivals"),
         ([(0, 1), (60, 1), (150, 1)], "does not lie on the grid of 60 s"),
@@ -693,7 +700,10 @@ def test_each_file_of_arrivals_is_read_by_its_own_header(tmp_path):
         ("t,arrivals\nnan,1\n", "column t: found 'nan'"),
         ("t,arrivals\n1788220800000,1\n", "column t: found '1788220800000'; accepted is a time: seconds"),
         ('t,arrivals\n0,"1\n', "cannot be read: unexpected end of data"),
-        ("when,many\n1,2\n", "columns when, many; accepted: t or at"),
+        ("when,many\n1,2\n", "a.csv has no column arrivals: found when, many; accepted are t or at"),
+        ("when,arrivals\n1,2\n", "a.csv has no column t or at or time or timestamp: found when, arrivals"),
+        ("t;arrivals\n1;2\n", "found t;arrivals; accepted are .*, with commas between them"),
+        ("", "a.csv is empty; accepted is a first line with the names t and arrivals"),
         ("t,arrivals\n", "no arrivals"),
         ("t,arrivals\n0,5\nsoon,5\n", r"a\.csv, line 3, column t: found 'soon'; accepted is a time"),
         ("t,arrivals\n0,x\n", "line 2, column arrivals: found 'x'; accepted is a number of 0 or more"),

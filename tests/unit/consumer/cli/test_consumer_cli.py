@@ -294,7 +294,7 @@ def test_set_asks_again_where_the_consumer_has_passed_the_position_before_the_an
         (["--partition", "0"], "give one of"),
         (["--latest"], "give --partition"),
         (["--partition", "0", "--time", "noon"], "expected a time such as"),
-        (["--from", "nowhere.json"], "nowhere.json is no file of"),
+        (["--from", "nowhere.json"], "nowhere.json cannot be read: No such file or directory"),
     ],
 )
 def test_set_says_what_is_wrong_and_changes_nothing(parts, tidemark, arguments, story):

@@ -171,7 +171,7 @@ def test_it_finds_flapping_exactly_where_walking_all_loads_does(out, inward, sha
         (
             "large_step",
             policy(threshold(500, 300, step_out=10), **TEN),
-            "step_out of rule 'rule-0' is 10, but from minimum 1 to maximum 10 are 9",
+            "step_out of rule 'rule-0' is 10, but from minimum 1 to maximum 10 it is 9 in all",
         ),
         (
             "large_step",

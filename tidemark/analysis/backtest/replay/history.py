@@ -9,7 +9,7 @@ from statistics import median, quantiles
 
 from msgspec import Struct, structs
 
-from tidemark.foundation.wording import percent_text, time_text
+from tidemark.foundation.wording import count_text, percent_text, time_text
 
 SATURATED_BINS = 20
 """Bins with all instances busy that an estimate of the service rate needs: below, its quartiles say nothing."""
@@ -58,24 +58,36 @@ def from_arrivals(target: str, counts: Sequence[tuple[float, float]]) -> History
 
     The bins' width is the smallest distance between two of them. Raises HistoryError.
     """
-    known = dict(sorted(counts))
-    if len(known) < len(counts):
-        twice = next(at for (at, _), (later, _) in pairwise(sorted(counts)) if at == later)
-        raise HistoryError(
-            f"{target}: {len(counts) - len(known)} bins are given twice, the first one that of {twice:.16g}; one row per bin "
-            "is accepted"
-        )
-    for at, value in known.items():
+    for at, value in counts:
         if not (isfinite(at) and isfinite(value) and value >= 0):
             raise HistoryError(
                 f"{target}: {value} arrivals at {at}; accepted are finite numbers of 0 or more"
             )
+    known = dict(sorted(counts))
+    if len(known) < len(counts):
+        raise _given_twice(target, sorted(at for at, _ in counts))
     width = _width(target, list(known))
     first = next(iter(known))
     bins = [nan] * (round((next(reversed(known)) - first) / width) + 1)
     for at, value in known.items():
         bins[_index(target, at - first, width)] = value
     return History(target, first, width, bins)
+
+
+def _given_twice(target: str, times: Sequence[float]) -> HistoryError:
+    twice = [at for at, later in pairwise(times) if at == later]
+    width = min((later - at for at, later in pairwise(times) if later > at), default=0.0)
+    local = (
+        ""
+        if len(twice) * width != 3600
+        else (
+            ". It is an hour of them: local times have one twice where summer time ends; write them with their zone, or in UTC"
+        )
+    )
+    return HistoryError(
+        f"{target}: {count_text(len(twice), 'bin')} given twice, the first one that of {time_text(twice[0])}; one row per bin "
+        f"is accepted{local}"
+    )
 
 
 def _width(target: str, times: Sequence[float]) -> float:

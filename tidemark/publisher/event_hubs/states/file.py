@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.wording import file_problem
 from tidemark.publisher.event_hubs.ports.state_store import StateConflictError, name_of
 from tidemark.publisher.event_hubs.states.state_file import BusyError, StateFile, States
 from tidemark.publisher.model import ProducerRecord, StateKey
@@ -170,7 +171,7 @@ class FileStateStore:
                 f"{self._file.path} was not read or written by the deadline: {error} holds the lock of {self._file.lock_path}. If it is "
                 "stopped, continue or end it; with its end the lock is free"
             )
-        return UnavailableError(f"{self._file.path}: {error}")
+        return UnavailableError(f"{self._file.path}: {file_problem(error)}")
 
     def _expire(self, group: list[_Request]) -> None:
         """All of a group have about the same deadline, and a save that is on the disk too late is recognised by its writer."""
