@@ -20,7 +20,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
-from matplotlib.ticker import LogFormatter, ScalarFormatter
+from matplotlib.ticker import LogFormatter, MaxNLocator, ScalarFormatter
 
 INK = "#24303c"
 """Text, axes and ticks; the report's SVG draws them in the page's own text colour instead."""
@@ -141,13 +141,19 @@ def over_time(
     instances.plot(times, needed, color=INK, linewidth=0.9, linestyle=":", label="needed by the arrivals")
     backlog.set_title("Waiting messages, at most")
     backlog.set_yscale("symlog", linthresh=100)
+    ticks: Any = backlog.yaxis.get_major_locator()
+    ticks.set_params(numticks=DECADES)
+    backlog.set_ylim(0, max(1.0, backlog.get_ylim()[1]))
     instances.set_title("Instances, at most")
-    for axes in panels:
-        axes.set_ylim(bottom=0)
+    instances.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     for axes in (backlog, instances):
         axes.legend(loc="upper left", fontsize="small")
     time_axis(instances)
     return figure, panels
+
+
+DECADES = 6
+"""Labels of a logarithmic axis that stand one above the other in a panel."""
 
 
 def mark(axes: Axes, at: Any, text: str, *, color: str, linewidth: float, fontsize: Any) -> None:
@@ -179,8 +185,12 @@ MARGIN = 10.0
 
 
 def plain(value: float, _: object = None) -> str:
-    """A label of an axis: `1,000` and `0.1`, never 1e3."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
+    """A label of an axis: `1,000`, `2,399.5`, `0.1` and `20 T`, never 1e3."""
+    for size, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if abs(value) >= max(size, 1e8):  # what is less is short enough
+            scaled = value / size
+            return f"{scaled:,.4g} {sign}" if abs(scaled) < 1000 else f"{scaled:,.0f} {sign}"
+    return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) >= 100 else f"{value:g}"
 
 
 def fit_axes(figure: Figure) -> None:

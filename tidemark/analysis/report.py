@@ -76,8 +76,9 @@ class Report:
 
     def code(self, text: str, *, language: str = "", caption: str = "") -> None:
         title = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+        inner = text.strip("\n")
         mark = f' class="language-{escape(language)}"' if language else ""
-        self._parts.append(f"<figure>{title}<pre><code{mark}>{escape(text)}</code></pre></figure>")
+        self._parts.append(f"<figure>{title}<pre><code{mark}>{escape(inner)}</code></pre></figure>")
 
     def next_step(self, why: str, *command: object) -> None:
         """What to run after this, by its words."""

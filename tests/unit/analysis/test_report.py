@@ -253,6 +253,52 @@ def test_on_a_phone_a_legend_is_whole_and_times_do_not_overlap(days):
     plots.drawn(figure)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.05, "0.05"),
+        (1000, "1,000"),
+        (2399.5, "2,399.5"),
+        (1e7, "10,000,000"),
+        (6e8, "600 M"),
+        (1.8e9, "1.8 G"),
+        (2e13, "20 T"),
+        (1e16, "10,000 T"),
+        (-2e9, "-2 G"),
+    ],
+)
+def test_a_label_of_an_axis_is_short_and_not_rounded_to_its_neighbour(value, text):
+    assert plots.plain(value) == text
+
+
+@pytest.mark.parametrize("waiting", [0.0, 0.4, 5.0, 70_000.0, 1e15])
+def test_panels_of_a_replay_have_axes_of_their_data_however_small_or_large(waiting):
+    times = [AT + timedelta(minutes=n) for n in range(5)]
+    line = plots.Line("rule", plots.GREEN, times, [0.0, waiting, waiting, 0.0, 0.0], [1.0] * 5)
+
+    figure, (load, backlog, instances) = plots.over_time(times, [0.0] * 5, 10.0, [line])
+    plots.show_few_points(figure)
+    figure.draw_without_rendering()
+
+    assert load.get_ylim() == (0.0, 1.0)
+    low, high = backlog.get_ylim()
+    assert low == 0
+    assert max(1.0, waiting) <= high < 10 * max(1.0, waiting)
+    labels = [label.get_window_extent() for label in backlog.get_yticklabels() if label.get_text()]
+    assert all(before.y1 < after.y0 + 4 for before, after in pairwise(labels))
+    assert all(float(label.get_text()).is_integer() for label in instances.get_yticklabels())
+    assert instances.get_ylim()[1] > 1.2  # room for the legend
+    plots.drawn(figure)
+
+
+def test_a_code_block_begins_with_its_first_line() -> None:
+    report = Report("t")
+    report.code("\n[[rules]]\ntype = 1\n\n", language="toml")
+
+    assert ">[[rules]]\ntype = 1</code>" in page_of(report)
+
+
 def test_windows_that_are_missing_are_a_gap_and_no_line_across_it():
     times = [AT + timedelta(minutes=n) for n in (0, 1, 2, 3, 30, 31)]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tidemark.analysis.advise import charts
 from tidemark.analysis.advise.answered import Answer, headers, lines, percent_text, saved, stopped
 from tidemark.analysis.report import Report
-from tidemark.analysis.simulation.answer import WEIGHT
+from tidemark.analysis.simulation.answer import WEIGHT, Row
 from tidemark.analysis.simulation.field import TODAY
 from tidemark.foundation.wording import duration_text, number_text
 
@@ -61,12 +61,12 @@ def _show(report: Report, found: Answer, number: int) -> None:
         report.text(_sentence(found.question.saturated))
     facts = {
         "known load": duration_text(found.question.hours * 3600),
-        f"{prefix}instance-hours": number_text(taken.instance_hours),
+        f"{prefix}instance-hours": _hours(taken),
         f"{prefix}later than {duration_text(target.wait)}": percent_text(taken.late),
     }
     if (today := found.today) is not None and today is not taken:
         facts |= {
-            "today: instance-hours": number_text(today.instance_hours),
+            "today: instance-hours": _hours(today),
             "today: late": percent_text(today.late),
         }
     if found.options.price is not None:
@@ -93,6 +93,11 @@ def _show(report: Report, found: Answer, number: int) -> None:
     )
     report.text("What this rests on:")
     report.text("\n\n".join(_sentence(note) for note in found.question.notes))
+
+
+def _hours(row: Row) -> str:
+    """Instance-hours: as in the table, and of little more exactly."""
+    return f"{row.instance_hours:,.1f}" if row.instance_hours >= 100 else number_text(row.instance_hours)
 
 
 def _over_time(found: Answer) -> str:

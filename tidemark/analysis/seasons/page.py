@@ -87,15 +87,17 @@ def _show(report: Report, profile: Profile, number: int) -> None:
 
 def _week(profile: Profile) -> Figure:
     figure, (axes,) = new_figure(height=3.6)
-    hours = range(HOURS)
+    hours = range(HOURS + 1)  # to the end of the last
     for number, week in enumerate(profile.held_out):
-        axes.plot(hours, week, color=INK, alpha=0.35, linewidth=0.7, label="" if number else "held out")
-    axes.plot(hours, profile.usual, color=BLUE, linewidth=1.1, label="usual need")
-    axes.step(hours, profile.floors, where="post", color=GREEN, linewidth=1.4, label="floor")
+        axes.plot(hours[:-1], week, color=INK, alpha=0.35, linewidth=0.7, label="" if number else "held out")
+    axes.plot(hours[:-1], profile.usual, color=BLUE, linewidth=1.1, label="usual need")
+    axes.step(
+        hours, [*profile.floors, profile.floors[-1]], where="post", color=GREEN, linewidth=1.4, label="floor"
+    )
     axes.set_xticks(range(0, HOURS, 24), ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
     axes.set_ylabel("instances")
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize="small", loc="upper right")
+    # Above the plot: lines are everywhere below.
+    axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
     return figure
 
 

@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 from scaling.rules.schedule import ScheduleRule
 from scaling.rules.view import MetricsView
 from tidemark.__main__ import command_line
+from tidemark.analysis import plots
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
+from tidemark.analysis.seasons.page import _week
 from tidemark.analysis.seasons.periods import periods_of, schedule
 from tidemark.analysis.seasons.profile import error_of, profile, simplified
 
@@ -51,6 +53,18 @@ def test_load_by_the_clock_becomes_floors_that_held_out_weeks_confirm():
     assert (found.error.mean, found.error.short, found.error.idle, found.error.hours) == (0.0, 0.0, 0.0, 168)
     assert found.error.skill == 1.0
     assert found.worth
+
+
+def test_the_legend_of_a_week_hides_no_line_and_the_last_hour_has_its_width():
+    figure = _week(profile(question(office), zone="UTC", share=0.5))
+    [axes] = figure.axes
+
+    figure.draw_without_rendering()
+
+    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+    floor = next(line for line in axes.lines if line.get_label() == "floor")
+    assert list(floor.get_xdata()) == list(range(169))
+    plots.drawn(figure)
 
 
 def test_what_a_week_out_of_the_ordinary_needs_is_told_as_error_and_not_learned():
