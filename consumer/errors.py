@@ -20,6 +20,10 @@ def unreadable_checkpoint(partition: str, location: str, why: object) -> Positio
     )
 
 
+class UnreadableError(TidemarkError):
+    """What is stored as a dead letter, or parked event, is none. It stays until the operator has seen it."""
+
+
 class FencedError(TidemarkError):
     """Another consumer has claimed the partition: stop writing, and do not retry."""
 

@@ -31,10 +31,12 @@ from consumer.cli.selecting import (
 )
 from consumer.cli.support import Hub, Json, Root, Yes, console, fail, plain
 from consumer.core.parked import BEHIND
+from consumer.errors import UnreadableError
 from consumer.model import DeadLetter
 from consumer.ports import DeadLetterStore
 from consumer.stores.dead_letter_document import to_document
 from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log import terminal
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import count_text, time_text
@@ -147,7 +149,19 @@ def purge(
     _, dry_run = support.open_for(root, hub, dry_run=dry_run)
 
     async def find(store: DeadLetterStore) -> list[str]:
-        return [dead_letter.id async for dead_letter in selection.of(store)]
+        if not selection.ids:
+            return [dead_letter.id async for dead_letter in selection.of(store)]
+        return [each for each in selection.ids if await is_there(store, each)]
+
+    async def is_there(store: DeadLetterStore, dead_letter_id: str) -> bool:
+        try:
+            if await store.get(dead_letter_id) is None:
+                raise TidemarkError(f"there is no {named(parked=parked)} '{dead_letter_id}'")
+        except UnreadableError as error:
+            support.errors.print(
+                f"[yellow]it cannot be read:[/] {plain(str(error.__cause__))}", soft_wrap=True
+            )
+        return True
 
     ids = with_store((root, hub), find, parked=parked, dry_run=True)
     found = count_text(len(ids), named(parked=parked))

@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 
 from consumer.model import Record, Rejection
 
+SUFFIX = "~parked"
+"""Behind the consumer group, in the stream of the store."""
 BEHIND = Rejection("behind", "an earlier event of this key is parked")
 """Why a record is parked that was not tried at all."""
 

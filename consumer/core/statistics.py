@@ -66,6 +66,8 @@ class PartitionStatistics(Struct, frozen=True):
     draining: bool
     parked: int = 0
     """Events that are parked now."""
+    problem: str = ""
+    """What holds up its parked events, and before they are known all of it."""
 
     @property
     def lag(self) -> int | None:

@@ -24,7 +24,8 @@ from consumer.config import (
 from consumer.decoding.registries import AzureRegistry, ConfluentRegistry
 from consumer.definition.loading import load_definition
 from consumer.definition.model import Definition, HubDefinition, SinkDefinition
-from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
+from consumer.doctor.trials import LISTENING, CosmosTrial, Received, parked_count, received
+from consumer.errors import UnreadableError
 from consumer.formats import DecoderName, registry_of
 from consumer.leasing.start_position import changed_routes, rerouted_text
 from consumer.options import WritingTexts
@@ -147,6 +148,7 @@ def _of_consumer(hub: HubDefinition) -> Iterator[Check]:
         yield _container(settings, config, "dead letters", config.dead_letters_container)
     if config.dead_letters is DeadLettersKind.COSMOS:
         yield _cosmos(settings, config, "dead letters", config.dead_letters_container)
+    yield _parked(hub, is_hosted=hosted)
     for table in (TableStatsStore.TABLE, TableRateStore.TABLE):
         yield _table(settings, table)
 
@@ -345,6 +347,29 @@ def _positions(hub: HubDefinition) -> Check:
         return findings or [ok("positions", subject, f"{count_text(len(stored), 'position')} stored")]
 
     return Check("positions", subject, Needs(_ROWS if in_sql else _BLOBS, place), call)
+
+
+def _parked(hub: HubDefinition, *, is_hosted: bool) -> Check:
+    """Whether parked events can be read, without which their partition waits."""
+    subject = _group_text(hub.config)
+
+    async def call() -> list[Finding]:
+        try:
+            count, is_all = await parked_count(Parts(hub.config, hub.settings, hub), LOOK_WITHIN)
+        except UnreadableError as error:
+            remedy = "what is named there; until then its partition waits"
+            return [failed("parked", subject, str(error), remedy)]
+        except (TidemarkError, ImportError):
+            return []  # the check of that store says why
+        found = f"{count_text(count, 'event is', 'events are')} parked{'' if is_all else ', or more'}"
+        if count and is_hosted:
+            remedy = "run `tidemark dead-letters replay --parked --all`"
+            found += ", and behind the trigger nobody tries them again"
+            return [warning("parked", subject, found, remedy)]
+        return [ok("parked", subject, found)]
+
+    place = f"the store of dead letters ({hub.config.dead_letters})"
+    return Check("parked", subject, Needs("the right to read dead letters", place), call)
 
 
 def _container(settings: Settings, config: ConsumerConfig, name: str, container: str) -> Check:

@@ -18,6 +18,7 @@ from consumer.config import ConsumerConfig
 from consumer.model import PartitionState
 from consumer.receiving.hub import Hub
 from consumer.receiving.link import Link, LinkLostError, LinkOptions
+from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.client import ContainerDefinition, CosmosContainer
 from tidemark.foundation.azure.connections import Settings
 from tidemark.foundation.azure.trials import NOTHING
@@ -133,3 +134,18 @@ class CosmosTrial(CosmosContainer):
         finally:
             await self.aclose()
         raise TriedError(Trouble.OTHER, f"{self!r} had a document '{NOTHING}', which was deleted")
+
+
+async def parked_count(parts: Parts, within: float) -> tuple[int, bool]:
+    """How many parked events can be read in that time, and whether these are all. Raises UnreadableError, with what to do."""
+    count, store = 0, parts.parked(create=False)
+    try:
+        async with asyncio.timeout(within):
+            await store.open()
+            async for _ in store.list():
+                count += 1
+    except TimeoutError:
+        return count, False
+    finally:
+        await store.aclose()
+    return count, True

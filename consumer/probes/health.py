@@ -129,5 +129,5 @@ def _partition(
         "unsettled": partition.unsettled,
         "parked": partition.parked,
         "paused": paused or None,
-        "last_error": error,
+        "last_error": error or partition.problem or None,
     }

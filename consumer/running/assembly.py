@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from consumer.config import ConsumerConfig, DeadLettersKind, SinkKind, StoreKind
+from consumer.core.parked import SUFFIX
 from consumer.core.statistics import PipelineStatistics
 from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.bodies import BodyReader
@@ -26,7 +27,6 @@ from consumer.options import MetricsExporter
 from consumer.ports import CheckpointStore, DeadLetterStore, Decoder, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from consumer.receiving.until import UntilReceiver
-from consumer.running.writing.parking import SUFFIX
 from consumer.sinks.routed import RoutedSink, prepare_for_only
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
@@ -178,24 +178,29 @@ class Parts:
             return BlobLeaseStore(container, self.stream, connection=self.config.storage_connection)
         return self._sql.leases()
 
-    def parked(self) -> DeadLetterStore:
+    def parked(self, *, create: bool = True) -> DeadLetterStore:
         """Beside the dead letters: a store of the same kind, under another consumer group."""
-        group = self.config.consumer_group + SUFFIX
-        config = structs.replace(self.config, consumer_group=group)
+        group, dry_run = self.config.consumer_group + SUFFIX, self.config.dry_run or not create
+        config = structs.replace(self.config, consumer_group=group, dry_run=dry_run)
         return Parts(config, self.settings, blob_options=self._blob_options).dead_letters()
 
-    def parked_elsewhere(self) -> Iterator[tuple[str, DeadLetterStore]]:
-        """Where else events may be parked, by a start that kept dead letters in Blob Storage, as most do. Nothing is created there."""
+    def parked_untried(self, *, behind_trigger: bool = False) -> Iterator[tuple[str, DeadLetterStore]]:
+        """Where events may be parked that nobody tries again, and by whom: by a start that kept dead letters in Blob Storage, as most do,
+        and behind the trigger here, too. Nothing is created there.
+        """
+        if behind_trigger:
+            how = "by a start without the trigger, behind which nobody tries them again. Run"
+            yield how, self.parked(create=False)
         if self.config.dead_letters is not DeadLettersKind.BLOB:
             with suppress(ConnectionSettingsError):  # then no start before this one had them there
                 container = self._container(self.config.dead_letters_container)
                 stream = structs.replace(self.stream, consumer_group=self.config.consumer_group + SUFFIX)
-                yield (
-                    f"the container '{container.container_name}'",
-                    BlobDeadLetterStore(
-                        container, stream, create=False, connection=self.config.storage_connection
-                    ),
+                how = (
+                    f"in the container '{container.container_name}', by a start that kept its dead letters there, and this one does not"
+                    " try them again. Put its settings back and run"
                 )
+                connection = self.config.storage_connection
+                yield how, BlobDeadLetterStore(container, stream, create=False, connection=connection)
 
     def dead_letters(self) -> DeadLetterStore:
         config = self.config

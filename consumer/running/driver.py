@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, cast
 
 from msgspec import structs
 
@@ -24,8 +24,9 @@ from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Routes, WriteResult
 from consumer.options import NO_PARKING, DriverSettings
 from consumer.ports import CheckpointStore, DeadLetterBox, DeadLetterStore, OrderedSink, Sink
+from consumer.running.other_positions import are_left
 from consumer.running.writing.calls import Calls, again
-from consumer.running.writing.parking import Parking, are_left
+from consumer.running.writing.parking import Parking
 from consumer.running.writing.replaying import Replay
 from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance, asked_pause
@@ -134,7 +135,8 @@ class Driver:
 
     def statistics(self) -> PipelineStatistics:
         """Raises RuntimeError before `open`."""
-        return self.pipeline.statistics(self._now())
+        found = self.pipeline.statistics(self._now())
+        return found if self._parking is None else self._parking.with_problems(found)
 
     @property
     def _attaches(self) -> bool:
@@ -159,7 +161,7 @@ class Driver:
     def claimed(self, claim: Claim) -> None:
         """Takes in a claim. It replaces an earlier claim of the partition; an older one changes nothing."""
         if self._attaches and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
-            _ordered(self.sink).attach(claim)
+            cast("OrderedSink", self.sink).attach(claim)
         if claim.origin.incarnation:
             self._incarnations[claim.partition, claim.epoch] = claim.origin.incarnation
         is_new = claim.epoch > (self.pipeline.epoch(claim.partition) or 0)
@@ -251,7 +253,7 @@ class Driver:
         current = self.pipeline.epoch(partition) == epoch
         self._feed(effects.PartitionLost(partition, epoch))
         if current and self._attaches:  # otherwise a later claim is attached, which must stay
-            _ordered(self.sink).detach(partition)
+            cast("OrderedSink", self.sink).detach(partition)
 
     async def settled(self, partition: str, epoch: int) -> None:
         """Waits until every event of a claim is settled. Several tasks may wait.
@@ -394,7 +396,3 @@ class Driver:
 
     async def _read_routes(self) -> None:
         self._feed(effects.RoutesRead(await self._calls.read_routes()))
-
-
-def _ordered(sink: Sink) -> OrderedSink:
-    return sink  # type: ignore[return-value]  # its routes say so

@@ -26,6 +26,7 @@ from consumer.options import DriverSettings
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver
+from consumer.running.other_positions import untried_text
 from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.telemetry.rate_orders import Limits, Unit
@@ -42,6 +43,8 @@ DRAIN = 5.0
 the time of the invocation."""
 SAME_HUB_WITHIN = 2.0
 """Seconds for the hub to answer whether it is still the same one; usually that takes some hundredths of a second."""
+PARKED_WITHIN = 5.0
+"""Seconds for a store of parked events to answer, once, when a driver is opened. Chosen."""
 SAME_BATCH = 60.0
 """Seconds within which an unfinished batch must be delivered again for its progress to count: the retry policy takes 5 s."""
 FINAL_REPORT_WITHIN = 5.0
@@ -98,7 +101,7 @@ class HostedConsumer:
             if self._working is None:
                 working = _Working(self._make_parts(), self._owner, self._batches.store)
                 try:
-                    await working.driver.open()
+                    await working.open()
                 except BaseException:
                     await working.aclose()
                     raise
@@ -148,7 +151,15 @@ class _Working:
             },
         )
         self._reporter.open()
+        self._untried = list(parts.parked_untried(behind_trigger=True))
         self._contexts: list[contextvars.Context] = []
+
+    async def open(self) -> None:
+        """Opens the driver, and warns of parked events. Raises SettingsError, UnavailableError."""
+        await self.driver.open()
+        if text := await untried_text(self._parts.config, self._untried, within=PARKED_WITHIN):
+            log.warning("%s", text)
+            self._reporter.notices["parked"] = text
 
     @contextlib.contextmanager
     def attributed(self) -> Iterator[None]:
@@ -254,7 +265,8 @@ class _Working:
         await self._reporter.aclose(asyncio.get_running_loop().time() + FINAL_REPORT_WITHIN)
         await self.driver.aclose()
         await self._hub.close(asyncio.get_running_loop().time() + FINAL_REPORT_WITHIN)
-        for part in (self.driver.sink, self.driver.dead_letters, self._stored):
+        untried = [store for _, store in self._untried]
+        for part in (self.driver.sink, self.driver.dead_letters, self._stored, *untried):
             await close_part(part)
 
 

@@ -1,17 +1,23 @@
-"""Positions that starts with other settings left elsewhere: looked for before the first claim, and by the doctor."""
+"""Positions and parked events that starts with other settings left: looked for at a start, and by the doctor."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 
 from consumer.config import ConsumerConfig
+from consumer.errors import UnreadableError
 from consumer.leasing.start_position import later_positions
 from consumer.model import Checkpoint
-from consumer.ports import CheckpointStore
+from consumer.ports import CheckpointStore, DeadLetterStore
 from tidemark.foundation.errors import TidemarkError, UnavailableError
 from tidemark.foundation.wording import count_text
+
+log = logging.getLogger("tidemark.consumer")
 
 TO_BEGIN = (
     "to begin there anyway, run `tidemark checkpoints set --all --latest`, which skips what the hub has"
@@ -20,6 +26,44 @@ TO_GO_ON = (
     "put back the settings or the file of before, run `tidemark checkpoints export > positions.json`, change them again, and run"
     " `tidemark checkpoints set --from positions.json`"
 )
+
+
+async def are_left(store: DeadLetterStore, *, ordered: bool) -> bool:
+    """Whether events are parked of a start with CONSUMER_PARK; for one without it. Raises TidemarkError."""
+    later = "they are tried again when they are due, and become dead letters when they are rejected"
+    if ordered:
+        later = "these sinks cannot try them again: `tidemark dead-letters replay --parked` writes them"
+    if await _has_any(store):
+        log.warning("CONSUMER_PARK is not set, but events are parked: %s", later)
+        return True
+    return False
+
+
+async def _has_any(store: DeadLetterStore) -> bool:
+    try:
+        return await anext(store.list(), None) is not None
+    except UnreadableError:
+        return True
+
+
+async def untried_text(
+    config: ConsumerConfig, stores: Iterable[tuple[str, DeadLetterStore]], *, within: float
+) -> str:
+    """The warning about parked events that nobody tries again, which are settled, so that they would be lost in silence. `stores` are
+    those in which there may be some, each with what to say of them; '' where there are none, or the store does not answer.
+    """
+    texts = []
+    for how, store in stores:
+        with suppress(TidemarkError, TimeoutError):  # most often there is no such container
+            async with asyncio.timeout(within):
+                await store.open()
+                found = await _has_any(store)
+            if found:
+                texts.append(
+                    f"hub {config.hub}, group {config.consumer_group}: events are parked {how} `tidemark dead-letters replay --parked"
+                    " --all`"
+                )
+    return "; ".join(texts)
 
 
 class OtherPositions(Struct, frozen=True):

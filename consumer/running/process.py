@@ -24,7 +24,7 @@ from consumer.probes.server import Board
 from consumer.receiving.until import EndAt, UntilReceiver
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver
-from consumer.running.other_positions import find_other_positions
+from consumer.running.other_positions import find_other_positions, untried_text
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
@@ -99,7 +99,7 @@ class ConsumerProcess:
             parked=None if config.sink is SinkKind.SQL else parts.parked(),
         )
         self._sinks = parts.sink_names
-        self._others, self._parked_elsewhere = list(parts.other_positions()), list(parts.parked_elsewhere())
+        self._others, self._untried = list(parts.other_positions()), list(parts.parked_untried())
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
             parts.receiver(),
@@ -209,7 +209,7 @@ class ConsumerProcess:
 
     async def _look_elsewhere(self) -> None:
         """Warns of what is left of a start with other settings, while this one consumes: positions, which are later after a change
-        and back, and parked events, which are settled, so that they would be lost in silence.
+        and back, and parked events.
         """
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_WITHIN
         with suppress(TidemarkError):
@@ -218,18 +218,9 @@ class ConsumerProcess:
             ):
                 log.warning("%s", other.text)
                 self._reporter.notices["positions"] = f"{other.found}. {other.outcome}"
-        for where, parked in self._parked_elsewhere:
-            with suppress(TidemarkError, TimeoutError):  # most often there is no such container
-                async with asyncio.timeout_at(deadline):
-                    async for _ in parked.list():
-                        text = (
-                            f"hub {self.config.hub}, group {self.config.consumer_group}: events are parked in {where}, by a start that"
-                            " kept its dead letters there, and this one does not try them again. Put its settings back and run"
-                            " `tidemark dead-letters replay --parked --all`"
-                        )
-                        log.warning("%s", text)
-                        self._reporter.notices["parked"] = text
-                        break
+        if text := await untried_text(self.config, self._untried, within=ELSEWHERE_WITHIN):
+            log.warning("%s", text)
+            self._reporter.notices["parked"] = text
 
     async def _copy_positions(self) -> None:
         deadline = asyncio.get_running_loop().time() + 30.0
@@ -242,7 +233,7 @@ class ConsumerProcess:
         parts: list[Any] = [driver.sink, driver.dead_letters, driver.checkpoints, self.consumer.leases]
         if driver.parked is not None:
             parts.append(driver.parked)
-        parts += [store for _, store in (*self._others, *self._parked_elsewhere)]
+        parts += [store for _, store in (*self._others, *self._untried)]
         if self._stored is not driver.checkpoints:
             parts.append(self._stored)
         try:

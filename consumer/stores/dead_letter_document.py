@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from consumer.core.parked import SUFFIX
+from consumer.errors import UnreadableError
 from consumer.model import DeadLetter, Event, Rejection, split_place
-from tidemark.foundation.errors import TidemarkError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # sequence numbers are below it; an id typed by a person may not be
@@ -49,14 +50,23 @@ def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def from_document(document: Mapping[str, Any] | bytes, location: str) -> DeadLetter:
-    """The dead letter of a document or of its JSON. Raises TidemarkError, which names `location`, if it is none."""
+def from_document(document: Mapping[str, Any] | bytes, location: str, dead_letter_id: str) -> DeadLetter:
+    """The dead letter of a document or of its JSON. Raises UnreadableError, which names `location` and what to do, if it is none."""
     try:
         return _dead_letter(msgspec.json.decode(document) if isinstance(document, bytes) else document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TidemarkError(
-            f"{location} is no dead letter ({error!r}); move it, or delete it, which gives up its event"
-        ) from error
+        raise unreadable(location, error, dead_letter_id) from error
+
+
+def unreadable(location: str, error: Exception, dead_letter_id: str) -> UnreadableError:
+    """The error for a stored dead letter, or parked event, that cannot be read, with what to do about it."""
+    what, option = "dead letter", ""
+    if f"{SUFFIX}~" in dead_letter_id:
+        what, option = "parked event", " --parked"
+    return UnreadableError(
+        f"{location} is no {what} ({error!r}): correct or move it; `tidemark dead-letters purge{option}"
+        f" '{dead_letter_id}'` deletes it, which gives up its event"
+    )
 
 
 def _dead_letter(document: Mapping[str, Any]) -> DeadLetter:

@@ -98,5 +98,10 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         "Events of a partition not settled, up to the newest in the hub; missing while that is unknown",
     ),
     _by_partition("parked", "{event}", "parked", "Events of a partition that are parked now"),
+    Instrument(
+        *("consumer.parked.waiting", "gauge", "{partition}"),
+        "Partitions whose parked events cannot be read or tried now, some of which receive nothing; `/state` and the status say why",
+        lambda s: sum(bool(partition.problem) for partition in s.partitions),
+    ),
     _by_partition("in_flight", "{event}", "unsettled", "Events of a partition received and not settled"),
 )

@@ -105,6 +105,19 @@ def shared_text(hubs: int) -> str:
     return f" of {hubs} hubs together" if hubs else ""
 
 
+def problems_text(statistics: PipelineStatistics) -> str:
+    """What holds up the parked events of partitions, for a row; '' if nothing does."""
+    held: dict[str, list[str]] = {}
+    for partition in statistics.partitions:
+        if partition.problem:
+            held.setdefault(partition.problem, []).append(partition.partition)
+    return "; ".join(
+        f"partition {name}: {problem}"
+        + (f" (and {count_text(len(others), 'more partition')})" if others else "")
+        for problem, (name, *others) in held.items()
+    )
+
+
 def dropped_text(dropped: Mapping[str, int]) -> str:
     """`1,204 dropped (stale 1,200, test 4)`, the most frequent reasons first."""
     ordered = sorted(dropped.items(), key=lambda item: -item[1])

@@ -195,7 +195,7 @@ class Reporter:
         row = consumer_stats(
             self.identity, interval, statistics, at=now, last_charge=self._charge, stopping=self.stopping
         )
-        notice = "; ".join(self.notices.values())
+        notice = "; ".join(filter(None, [intervals.problems_text(statistics), *self.notices.values()]))
         row = structs.replace(row, problem=self.problem[:LONGEST_PROBLEM], notice=notice[:LONGEST_PROBLEM])
         self._charge = row.last_ru_per_record
         return row

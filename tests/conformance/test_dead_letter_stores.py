@@ -7,8 +7,8 @@ import pytest
 from azure.cosmos.aio import CosmosClient
 from msgspec import structs
 
+from consumer.core.parked import SUFFIX
 from consumer.model import Checkpoint, DeadLetter, Event, Rejection, Stream
-from consumer.running.writing.parking import SUFFIX
 from consumer.stores.blob import dead_letters as blob_letters
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore

@@ -69,11 +69,13 @@ async def test_a_letter_is_a_readable_file_named_by_its_position(place):
 async def test_a_file_that_is_no_letter_is_named(place):
     store = place.dead_letters("orders", "readers")
     await store.open()
-    name = place.stream("orders", "readers").folder("dead-letter") + "0/1.json"
+    name = place.stream("orders", "readers").folder("dead-letter") + f"0/{1:020d}.json"
     await place.container().upload_blob(name, b"[]")
 
-    with pytest.raises(TidemarkError, match=r"dead-letter/0/1\.json' is no dead letter"):
+    told = r"dead-letter/0/0*1\.json' is no dead letter .* purge 'orders~readers~0~1'`"
+    with pytest.raises(TidemarkError, match=told):
         [each async for each in store.list()]
+    assert await store.delete(["orders~readers~0~1"]) == 1
 
 
 async def test_a_letter_that_cannot_be_stored_is_unavailable_not_lost(place):

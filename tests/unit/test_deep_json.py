@@ -69,7 +69,7 @@ def message(_):
             checkpoint_layouts.CheckpointError,
         ),
         (lambda _: layout._origin(FIELD), ValueError),
-        (lambda _: from_document(DEEP.encode(), "x"), TidemarkError),
+        (lambda _: from_document(DEEP.encode(), "x", "id"), TidemarkError),
         (
             lambda _: dead_letter_of(
                 Stream("n", "h", "g"), SimpleNamespace(PartitionID="0", SequenceNumber=1, Properties=DEEP)

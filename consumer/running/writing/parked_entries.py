@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
+from consumer.core.statistics import PipelineStatistics
 from consumer.model import Claim, Event, Rejection
 
 
@@ -46,6 +50,8 @@ class ClaimedEntries:
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     trying: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_over: bool = False
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why reading or trying them failed the last time."""
     load_at: float = -math.inf
     given_up_at: float = math.inf
     """The time from which on an event that is ahead is taken to be one that the hub does not have any more."""
@@ -57,6 +63,13 @@ class ClaimedEntries:
     @property
     def is_ahead(self) -> bool:
         return any(entry.is_ahead for entry in self.entries.values())
+
+    @property
+    def problem(self) -> str:
+        """What holds them up, or with them all of the partition; '' if nothing does."""
+        why = "; ".join(dict.fromkeys(self.problems.values()))
+        held = "its parked events wait" if self.loaded.is_set() else "it waits for its parked events"
+        return why and f"{held}: {why}"
 
     def end(self) -> None:
         self.is_over = True
@@ -81,3 +94,15 @@ class ClaimedEntries:
                 first.append(entry)
             seen |= entry.keys
         return first
+
+
+def with_problems(statistics: PipelineStatistics, claims: Mapping[str, ClaimedEntries]) -> PipelineStatistics:
+    """The statistics with what holds up the parked events of each partition, or with them all of it."""
+    held = {(claimed.partition, claimed.claim.epoch): claimed.problem for claimed in claims.values()}
+    if not any(held.values()):
+        return statistics
+    partitions = [
+        structs.replace(each, problem=held.get((each.partition, each.epoch), ""))
+        for each in statistics.partitions
+    ]
+    return structs.replace(statistics, partitions=tuple(partitions))

@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import TypeVar
 
 from consumer.core import effects
-from consumer.core.parked import BEHIND, name_of, names_of
+from consumer.core.parked import BEHIND, SUFFIX, name_of, names_of
 from consumer.core.statistics import PipelineStatistics
 from consumer.mapping.preparing import Preparation
 from consumer.model import (
@@ -34,7 +34,7 @@ from consumer.model import (
 from consumer.options import ParkingRules
 from consumer.ports import DeadLetterStore
 from consumer.running.writing.calls import Calls
-from consumer.running.writing.parked_entries import ClaimedEntries, Entry
+from consumer.running.writing.parked_entries import ClaimedEntries, Entry, with_problems
 from consumer.running.writing.replaying import Replay, records_left
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.wording import count_text
@@ -43,8 +43,6 @@ _T = TypeVar("_T")
 
 log = logging.getLogger("tidemark.consumer")
 
-SUFFIX = "~parked"
-"""Behind the consumer group, in the stream of the store."""
 AGAIN = 10.0
 """Seconds until something that failed is tried again, other than a write that was rejected."""
 RELOAD = 600.0
@@ -58,17 +56,6 @@ AT_ONCE = 20
 """Events of a partition in one attempt; each may have 1 MB."""
 _RECORDS = re.compile(r" \[records ([^\]]*)\]$")
 """Where an older version had DeadLetter.records: at the end of the detail."""
-
-
-async def are_left(store: DeadLetterStore, *, ordered: bool) -> bool:
-    """Whether events are parked of a start with CONSUMER_PARK; for one without it. Raises TidemarkError."""
-    later = "they are tried again when they are due, and become dead letters when they are rejected"
-    if ordered:
-        later = "these sinks cannot try them again: `tidemark dead-letters replay --parked` writes them"
-    async for _ in store.list():
-        log.warning("CONSUMER_PARK is not set, but events are parked: %s", later)
-        return True
-    return False
 
 
 class Parking:
@@ -234,13 +221,19 @@ class Parking:
         return [claimed for claimed in self._claims.values() if not claimed.is_over]
 
     async def _visit(self, claimed: ClaimedEntries) -> None:
-        try:
-            if asyncio.get_running_loop().time() >= claimed.load_at:
-                await self._load(claimed)
-            async with claimed.trying:
-                await self._try(claimed)
-        except Exception as error:  # tried again
-            log.warning("partition %s: its parked events must wait: %r", claimed.partition, error)
+        is_due = asyncio.get_running_loop().time() >= claimed.load_at
+        for work in (self._load, self._try) if is_due else (self._try,):
+            try:
+                await work(claimed)
+            except Exception as error:  # tried again
+                claimed.problems[work.__name__] = str(error) or repr(error)
+                log.warning("partition %s: %s", claimed.partition, claimed.problem)
+                return
+            claimed.problems.pop(work.__name__, None)
+
+    def with_problems(self, statistics: PipelineStatistics) -> PipelineStatistics:
+        """The statistics with what holds up parked events."""
+        return with_problems(statistics, self._claims)
 
     def _pause(self) -> float:
         now = asyncio.get_running_loop().time()
@@ -315,6 +308,10 @@ class Parking:
         return NOTHING_SETTLED
 
     async def _try(self, claimed: ClaimedEntries) -> None:
+        async with claimed.trying:
+            await self._try_due(claimed)
+
+    async def _try_due(self, claimed: ClaimedEntries) -> None:
         now = asyncio.get_running_loop().time()
         due = [entry for entry in self._first(claimed) if entry.due <= now][:AT_ONCE]
         if not due or claimed.is_over:

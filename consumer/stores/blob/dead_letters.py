@@ -136,7 +136,10 @@ class BlobDeadLetterStore(BlobStore):
             content = await (await self._container.get_blob_client(name).download_blob()).readall()
         except ResourceNotFoundError:
             return None
-        return from_document(content, f"blob '{self._container.container_name}/{name}'")
+        partition, _, number = name.removeprefix(self._stream.folder(_KIND)).partition("/")
+        number = number.removesuffix(".json").lstrip("0") or "0"
+        dead_letter_id = f"{self._stream.hub}~{self._stream.consumer_group}~{partition}~{number}"
+        return from_document(content, f"blob '{self._container.container_name}/{name}'", dead_letter_id)
 
     async def _delete(self, name: str, *, epoch: int | None) -> bool:
         blob = self._container.get_blob_client(name)

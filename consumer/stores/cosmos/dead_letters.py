@@ -186,7 +186,8 @@ class CosmosDeadLetterStore(ContainerConnection):
             raise
 
     def _dead_letter(self, document: Mapping[str, Any]) -> DeadLetter:
-        return from_document(document, f"document {document.get('id')!r} in {self!r}")
+        dead_letter_id = str(document.get("id"))
+        return from_document(document, f"document {dead_letter_id!r} in {self!r}", dead_letter_id)
 
     def _partition(self, dead_letter_id: str) -> str | None:
         position = event_of(dead_letter_id, *self._scope)

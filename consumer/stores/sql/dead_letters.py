@@ -10,9 +10,8 @@ from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, o
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
-from consumer.stores.dead_letter_document import clean, event_of, plain_properties
+from consumer.stores.dead_letter_document import clean, event_of, plain_properties, unreadable
 from consumer.stores.sql.tables import DEAD_LETTERS, SqlStore, of_scope
-from tidemark.foundation.errors import TidemarkError
 
 _row = DEAD_LETTERS.c
 _REASON_LENGTH = 100
@@ -143,14 +142,15 @@ def key_of(scope: Stream, dead_letter_id: str) -> dict[str, Any] | None:
 
 
 def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
-    """Raises TidemarkError naming the row, for one whose properties are no JSON."""
+    """Raises UnreadableError naming the row, for one whose properties are no JSON."""
     partition, incarnation = split_place(row.PartitionID)
     try:
         properties = msgspec.json.decode(row.Properties)
         of, records = msgspec.json.decode(row.Records or "[1,[]]", type=tuple[int, tuple[str, ...]])
     except (ValueError, TypeError, RecursionError) as error:
         row_text = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
-        raise TidemarkError(f"{row_text} is no dead letter ({error!r}); move or delete it") from error
+        dead_letter_id = f"{scope.hub}~{scope.consumer_group}~{row.PartitionID}~{row.SequenceNumber}"
+        raise unreadable(row_text, error, dead_letter_id) from error
     event = Event(
         *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
         *(row.PartitionKey, properties, row.Unreadable, incarnation, row.ContentType, row.ContentEncoding),

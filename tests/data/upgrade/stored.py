@@ -457,7 +457,7 @@ FORMS = {
     "dead letter in a blob or Cosmos DB": (
         dead_letter,
         lambda value: {"document": {"id": value.id, **LETTERS.to_document(value)}},
-        lambda stored: LETTERS.from_document(stored["document"], "here"),
+        lambda stored: LETTERS.from_document(stored["document"], "here", "id"),
     ),
     "checkpoint, dead letter and lease in SQL": (
         lambda: {"checkpoint": sql_checkpoint(), "dead letters": [dead_letter()]},

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from consumer.cli import support
 from consumer.cli.commands import mount
-from consumer.errors import FencedError, PositionError
+from consumer.errors import FencedError, PositionError, UnreadableError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.model import (
@@ -574,6 +574,19 @@ def test_parked_events_are_replayed_or_purged_now_after_a_dry_run_that_changes_n
     assert len(parts.target.documents) == (2 if command == "replay" else 0)
     assert ("1 parked event remains" in done.stderr) is (command == "replay")
     assert buried(parts) == [9]
+
+
+def test_what_cannot_be_read_is_purged_by_its_id(parts, tidemark, monkeypatch):
+    [unreadable] = park(parts, dead_letter(1))
+
+    async def get(*_):
+        raise UnreadableError("the row is damaged") from ValueError("no JSON")
+
+    monkeypatch.setattr(type(parts.parked()), "get", get)
+    done = tidemark("dead-letters", "purge", "--parked", unreadable, "--yes")
+
+    assert (done.exit_code, parked(parts)) == (0, [])
+    assert "it cannot be read: no JSON" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_probes_are_answered_by_a_thread_also_while_the_loop_is_blocked():
     for board in boards:
         board.pulse = structs.replace(
             GOOD,
-            statistics=statistics(partition("0")),
+            statistics=statistics(partition("0"), structs.replace(partition("5"), problem="a parked event")),
             errors={"0": "AccountKey=c2VjcmV0c2VjcmV0;", "9": "no route"},
         )
     with serving(ProcessAnswers(boards, lambda: clock[0])) as port:
@@ -159,7 +159,8 @@ def test_probes_are_answered_by_a_thread_also_while_the_loop_is_blocked():
     assert good[2][1].startswith("text/plain; version=0.0.4")
     state = msgspec.json.decode(good[3][2])["consumers"][0]
     assert (state["consumer"], state["live"], state["ready"]) == (IDENTITY.consumer, True, True)
-    zero, nine = state["partitions"]
+    zero, five, nine = state["partitions"]
+    assert five["last_error"] == "a parked event"
     assert (zero["partition"], zero["low_water"], zero["lag"], zero["unsettled"], zero["parked"]) == (
         *("0", 800, 160, 60, 0),
     )

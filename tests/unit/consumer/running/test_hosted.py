@@ -14,7 +14,7 @@ from consumer.config import ConsumerConfig
 from consumer.errors import BacklogError, FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
-from consumer.model import Event, Outcome, WriteResult
+from consumer.model import DeadLetter, Event, Outcome, Rejection, WriteResult
 from consumer.options import BacklogLimits, ParkingRules
 from consumer.running.hosted import HostedConsumer, share_of
 from consumer.stores.memory import MemoryCheckpointStore
@@ -64,7 +64,7 @@ class World:
         self.config = ConsumerConfig("hub", **config)
         self.settings = {}
         self.memory = Sink()
-        self.stored_letters = MemoryDeadLetterStore()
+        self.stored_letters, self.stored_parked = MemoryDeadLetterStore(), MemoryDeadLetterStore()
         self.hub, self.is_away = Hub(1000.0, 4), False
         self.positions = MemoryCheckpointStore()
         self.made = 0
@@ -92,6 +92,10 @@ class World:
 
     def known_hubs(self):
         return self.positions
+
+    def parked_untried(self, *, behind_trigger):
+        assert behind_trigger
+        yield "by a start without the trigger. Run", self.stored_parked
 
     async def invoke(self, events, *, budget=BUDGET):
         """One invocation, with a context of its own as the worker gives it."""
@@ -373,6 +377,36 @@ def test_a_fleets_rate_ordered_at_run_time_is_divided_too(caplog):
 
     assert rates == [5.0]
     assert "CONSUMER_MAXIMUM_INSTANCES" in caplog.text
+
+
+async def test_events_that_are_parked_and_that_a_trigger_does_not_try_again_are_told(caplog):
+    world = World()
+    letter = DeadLetter("hub", "$Default~parked", batch(1)[0], Rejection("status_404", ""), 1, 0.0)
+    await world.stored_parked.put([letter], deadline=0.0)
+    await world.invoke(batch(2))
+    notices = world.hosted._working._reporter.notices
+    await world.close()
+
+    told = (
+        "events are parked by a start without the trigger. Run `tidemark dead-letters replay --parked --all`"
+    )
+    assert told in caplog.text
+    assert told in notices["parked"]
+
+
+async def test_a_silent_store_of_parked_events_holds_no_batch(caplog):
+    world = World()
+
+    async def silent():
+        await asyncio.sleep(3600.0)
+
+    world.stored_parked.open = silent
+    began = asyncio.get_running_loop().time()
+    await world.invoke(batch(2))
+    took = asyncio.get_running_loop().time() - began
+    await world.close()
+
+    assert took < 10.0
 
 
 all_in_virtual_time(globals())

@@ -9,7 +9,7 @@ import pytest
 from consumer.config import read_config
 from consumer.definition.reading import read_definition
 from consumer.doctor.checks import checks_of
-from consumer.errors import PositionError
+from consumer.errors import PositionError, UnreadableError
 from consumer.model import Checkpoint, DeadLetter, Event, Origin, Rejection
 from consumer.running.process import ConsumerProcess
 from consumer.stores.memory import MemoryCheckpointStore
@@ -169,6 +169,55 @@ async def away(*, deadline):
     raise UnavailableError("no answer")
 
 
+class Unreadable(MemoryDeadLetterStore):
+    async def list(self, *, partition=None, reason=None):
+        raise UnreadableError("the blob x is no parked event: purge 'x'")
+        yield
+
+
+class Silent(MemoryDeadLetterStore):
+    async def list(self, *, partition=None, reason=None):
+        async for each in super().list():
+            yield each
+        await asyncio.sleep(60.0)
+
+
+@pytest.mark.parametrize(
+    ("hosting", "parked", "verdict", "found"),
+    [
+        ("off", MemoryDeadLetterStore(), "ok", "1 event is parked"),
+        ("off", Unreadable(), "failed", "the blob x is no parked event: purge 'x'"),
+        ("off", Silent(), "ok", "1 event is parked, or more"),
+        (
+            "trigger",
+            MemoryDeadLetterStore(),
+            "warning",
+            "1 event is parked, and behind the trigger nobody tries them again",
+        ),
+    ],
+)
+async def test_the_doctor_says_which_parked_event_holds_its_partition(
+    hosting, parked, verdict, found, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: parked)
+    monkeypatch.setattr("consumer.doctor.checks.LOOK_WITHIN", 0.01)
+    await parked.put([PARKED], deadline=0.0)
+    settings = {
+        **SETTINGS,
+        "EVENTHUB_NAME": "h",
+        "COSMOS_DATABASE": "d",
+        "COSMOS_CONTAINER": "c",
+        "CONSUMER_HOSTING": hosting,
+    }
+    [check] = [each for each in checks_of(settings, tmp_path) if each.name == "parked"]
+    [finding] = await check.call()
+
+    assert (str(finding.verdict), finding.found) == (verdict, found)
+
+
+PARKED = DeadLetter("h", "$Default~parked", Event("0", 1, "", 0.0, b""), Rejection("r", ""), 1, 0.0)
+
+
 @pytest.mark.parametrize(
     ("sink", "dead_letters", "is_told"),
     [("sql", "sql", True), ("cosmos", "sql", True), ("cosmos", "blob", False)],
@@ -192,8 +241,7 @@ def test_events_that_were_parked_in_the_container_of_other_settings_are_told(
     }
 
     async def main():
-        letter = DeadLetter("h", "$Default~parked", Event("0", 1, "", 0.0, b""), Rejection("r", ""), 1, 0.0)
-        await parked.put([letter], deadline=0.0)
+        await parked.put([PARKED], deadline=0.0)
         process = ConsumerProcess(read_config(settings), settings)
         await process._look_elsewhere()
         await process._aclose()

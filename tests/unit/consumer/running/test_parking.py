@@ -8,6 +8,7 @@ import time
 import pytest
 from msgspec import structs
 
+from consumer.errors import UnreadableError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
 from consumer.model import (
@@ -839,6 +840,63 @@ async def test_what_is_left_parked_for_sinks_that_cannot_try_it_is_named_with_th
 )
 def test_a_delay_that_is_no_duration_is_refused(rules, problem):
     assert "".join(rules.problems(ordered=False)).startswith(problem)
+
+
+class Damaged(MemoryDeadLetterStore):
+    """Cannot read one of its documents, as BlobDeadLetterStore, until it is repaired."""
+
+    is_repaired = False
+
+    async def list(self, *, partition=None, reason=None):
+        async for each in super().list(partition=partition, reason=reason):
+            if not self.is_repaired:
+                raise UnreadableError(f"blob 'dead/0/7.json' is no parked event: purge '{each.id}'")
+            yield each
+
+
+@pytest.mark.parametrize("rules", [RULES, ParkingRules()], ids=["set", "no longer set"])
+async def test_what_a_damaged_parked_event_holds_up_is_told_with_its_name_until_it_is_repaired(rules):
+    world = World(rules)
+    world.parked = Damaged()
+    await world.parked.put([parked_letter(7)], deadline=now() + 5.0)
+    driver, epoch = await world.start()
+    receiving = asyncio.create_task(driver.receive("0", epoch, events("b", first=8)))
+    await asyncio.sleep(60.0)
+
+    [partition] = driver.statistics().partitions
+    assert partition.problem.startswith(
+        "it waits for its parked events: blob 'dead/0/7.json' is no parked event"
+    )
+    assert not receiving.done()
+    world.parked.is_repaired = True
+    await asyncio.sleep(60.0)
+    assert (receiving.done(), driver.statistics().partitions[0].problem) == (True, "")
+    await driver.aclose()
+
+
+async def test_that_a_parked_event_cannot_be_read_any_more_when_it_is_due_is_told():
+    world = World()
+    world.sink.missing = {"a"}
+    driver, epoch = await world.start()
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    get, world.parked.get = world.parked.get, damaged
+    await asyncio.sleep(75.0)
+
+    assert driver.statistics().partitions[0].problem == "its parked events wait: it is damaged"
+    world.parked.get, world.sink.missing = get, set()
+    await asyncio.sleep(30.0)
+    assert (driver.statistics().partitions[0].problem, world.sink.written) == ("", [0])
+    await driver.aclose()
+
+
+async def damaged(_):
+    raise UnreadableError("it is damaged")
+
+
+def parked_letter(number):
+    [event] = events("a", first=number)
+    return DeadLetter("hub", "group~parked", event, Rejection("status_404", ""), 1, time.time(), epoch=1)
 
 
 all_in_virtual_time(globals())

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from consumer.errors import UnreadableError
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.stores.dead_letter_document import event_of, from_document, position, to_document
-from tidemark.foundation.errors import TidemarkError
 
 
 def dead_letter(body=b"{", **event):
@@ -18,7 +18,7 @@ def dead_letter(body=b"{", **event):
 def test_a_letter_comes_back_and_a_megabyte_fits_a_document_whatever_its_bytes(body):
     encoded = msgspec.json.encode(to_document(dead_letter(body)))
 
-    assert from_document(encoded, "here") == dead_letter(body)
+    assert from_document(encoded, "here", "id") == dead_letter(body)
     assert len(encoded) < 1_500_000
 
 
@@ -27,8 +27,8 @@ def test_how_the_body_is_to_be_read_is_kept_and_absent_in_a_letter_of_an_older_v
     document = to_document(letter)
     older = {name: value for name, value in document.items() if not name.startswith("content_")}
 
-    assert from_document(document, "here") == letter
-    assert from_document(older, "here") == dead_letter()
+    assert from_document(document, "here", "id") == letter
+    assert from_document(older, "here", "id") == dead_letter()
 
 
 def test_text_is_readable_in_the_document():
@@ -49,8 +49,12 @@ def test_properties_json_has_no_word_for_do_not_hold_up_the_letter(properties):
     "document", [{}, {"body": 1}, {**to_document(dead_letter()), "position": "x"}, {"body_base64": "!"}, b"{"]
 )
 def test_what_is_no_letter_is_refused(document):
-    with pytest.raises(TidemarkError, match="document 'x' is no dead letter"):
-        from_document(document, "document 'x'")
+    with pytest.raises(
+        UnreadableError, match=r"document 'x' is no dead letter .* purge 'h~g~0~1'` deletes it"
+    ):
+        from_document(document, "document 'x'", "h~g~0~1")
+    with pytest.raises(UnreadableError, match=r"is no parked event .* purge --parked 'h~g~parked~0~1'`"):
+        from_document(document, "document 'x'", "h~g~parked~0~1")
 
 
 def test_positions_sort_as_text_by_partition_then_number():

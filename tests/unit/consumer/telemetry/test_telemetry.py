@@ -163,6 +163,25 @@ async def test_an_instance_that_failed_before_it_began_leaves_a_row_that_says_wh
     assert [from_row(to_row(row)).problem for row in stats.history] == [problem] * bool(problem)
 
 
+async def test_what_holds_up_parked_events_is_in_the_row_until_it_is_over():
+    stats = MemoryStatsStore()
+    held = [
+        msgspec.structs.replace(partition(), partition=name, problem="it waits: purge 'x'") for name in "34"
+    ]
+    shown = [partition(), *held]
+    reporter = Reporter(IDENTITY, lambda: statistics(*shown), every=5.0, clock=wall, stats=stats)
+    reporter.notices["positions"] = "elsewhere"
+    reporter.start()
+    await asyncio.sleep(6)
+    del shown[1:]
+    await reporter.aclose(asyncio.get_running_loop().time() + 5)
+
+    assert [from_row(to_row(row)).notice for row in stats.history] == [
+        "partition 3: it waits: purge 'x' (and 1 more partition); elsewhere",
+        "elsewhere",
+    ]
+
+
 async def test_claims_whose_routes_have_changed_are_in_each_row():
     def claim(partition, settled, rerouted):
         checkpoint = Checkpoint(partition, settled, "", origin=Origin(routes="b", rerouted=rerouted))
