@@ -44,6 +44,7 @@ class Event(Struct, frozen=True, gc=False):
     """The `content-type` of the AMQP message, such as `avro/binary+<schema id>`; None if its sender set none."""
     content_encoding: str | None = None
     """The `content-encoding` of the AMQP message, such as `gzip`; None if its sender set none."""
+    property_types: Mapping[str, str] = {}  # the AMQP types of properties whose value does not say it
 
     @property
     def place(self) -> str:
@@ -66,9 +67,8 @@ def _size_of(value: Any) -> int:
 
 
 class Rejection(Struct, frozen=True):
-    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence.
-
-    Secrets in `detail` are hidden, because it is stored with the event and shown.
+    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence, without secrets, because it is
+    stored with the event and shown.
     """
 
     reason: str

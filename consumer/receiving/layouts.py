@@ -156,13 +156,13 @@ class EventReader:
         for text in layout.texts:
             cut[text].decode()
         at += layout.cut.size
-        properties, content = _NO_PROPERTIES, NO_CONTENT
+        properties, types, content = _NO_PROPERTIES, _NO_PROPERTIES, NO_CONTENT
         if data[at : at + 4] == _LONG_BODY and at + 8 + _uint32(data, at + 4)[0] == len(data):
             body = data[at + 8 :]
         elif data[at : at + 4] == _SHORT_BODY and at + 5 + data[at + 4] == len(data):
             body = data[at + 5 :]
         else:
-            more, properties, content, body = read_sections(data, at)
+            more, properties, types, content, body = read_sections(data, at)
             if more:
                 return None
         return Event(
@@ -175,6 +175,7 @@ class EventReader:
             properties,
             content_type=content[0],
             content_encoding=content[1],
+            property_types=types,
         )
 
     def _learn(self, data: bytes) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from decimal import Decimal
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -15,7 +19,7 @@ from consumer.model import DeadLetter, Event, Rejection, split_place
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # sequence numbers are below it; an id typed by a person may not be
-_OF_EVENT = ("offset", "enqueued_at", "partition_key", "properties", "unreadable")
+_OF_EVENT = ("offset", "enqueued_at", "partition_key", "unreadable")
 _OF_DEAD_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
 _OF_PARTS = {"records": (), "of": 1, "epoch": 0}
 """Fields that a document has only if they say something, as those of an older version never do."""
@@ -37,7 +41,7 @@ def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
         "offset": event.offset,
         "enqueued_at": event.enqueued_at,
         "partition_key": clean(event.partition_key),
-        "properties": plain_properties(event.properties),
+        "properties": plain_properties(event),
         "unreadable": clean(event.unreadable),
         "content_type": clean(event.content_type),
         "content_encoding": clean(event.content_encoding),
@@ -74,7 +78,10 @@ def _dead_letter(document: Mapping[str, Any]) -> DeadLetter:
         document["body"].encode() if "body" in document else b64decode(document["body_base64"], validate=True)
     )
     partition, incarnation = split_place(document["partition"])
+    properties, types = read_properties(document["properties"])
     event = Event(
+        properties=properties,
+        property_types=types,
         **{name: document[name] for name in _OF_EVENT},
         # Dead letters of an older version have none of these.
         content_type=document.get("content_type"),
@@ -122,12 +129,45 @@ def clean(text: str | None) -> str | None:
     return None if text is None else text.encode(errors="replace").decode()
 
 
-def plain_properties(properties: Mapping[str, Any]) -> Any:
+_TYPES = "tidemark-property-types"
+"""Beside the stored properties: the types of those that JSON does not tell."""
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "BYTES": partial(b64decode, validate=True),
+    "UUID": UUID,
+    "DECIMAL": Decimal,
+}
+_STORED = {bytes: "BYTES", UUID: "UUID", Decimal: "DECIMAL"}
+
+
+def plain_properties(event: Event) -> Any:
     """The properties as JSON values. Never raises: a dead letter that cannot be stored would block its partition."""
+    properties = event.properties
+    types = {
+        name: kind
+        for name, value in properties.items()
+        if (kind := _STORED.get(type(value)) or event.property_types.get(name))
+    }
     try:
-        return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
+        stored = {**properties, **({_TYPES: types} if types else {})}
+        return msgspec.json.decode(msgspec.json.encode(stored, enc_hook=str))
     except Exception:  # see above
         return {str(clean(str(name))): clean(repr(value)) for name, value in properties.items()}
+
+
+def read_properties(stored: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """The properties of an event that `plain_properties` stored, and the types of those whose value does not say it. A value that is
+    not of its type, as a person may have written it, stays as it is.
+    """
+    properties = dict(stored)
+    types = properties.get(_TYPES)
+    if not isinstance(types, dict):
+        return properties, {}
+    del properties[_TYPES]
+    for name, kind in types.items():
+        if kind in _READ and isinstance(value := properties.get(name), str):
+            with suppress(ValueError, ArithmeticError):
+                properties[name] = _READ[kind](value)
+    return properties, {name: kind for name, kind in types.items() if kind not in _READ}
 
 
 def _body(body: bytes) -> dict[str, str]:

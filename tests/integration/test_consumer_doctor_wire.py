@@ -61,7 +61,16 @@ def test_a_consumer_in_order_is_healthy_and_nothing_is_left_behind(stack):
     assert [each.line for each in found.values() if each.verdict is not Verdict.OK] == []
     assert found["receive", f"hub {EVENT_HUB}, group {CONSUMER_GROUP}"].found == "an event was read"
     assert {check for check, _ in found} == {
-        *("configuration", "receive", "write", "checkpoints", "dead letters", "storage", "positions"),
+        *(
+            "configuration",
+            "receive",
+            "write",
+            "checkpoints",
+            "dead letters",
+            "storage",
+            "positions",
+            "parked",
+        ),
     }
     stores = {
         name: each.found

@@ -5,6 +5,7 @@ from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_frame, decode_payload
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from consumer.receiving.amqp_event import last_enqueued, read_event
 from consumer.receiving.events import to_event
@@ -40,6 +41,12 @@ def message(body, *, properties=None, key=None, number=7, last=None, before=b"")
     return told + event.stamped(number, "4711", 1_795_000_000_123)
 
 
+def untyped(data):
+    """Our reading without the types of properties, which the SDK does not tell."""
+    event = read_event("3", data)
+    return event and structs.replace(event, property_types={})
+
+
 def as_the_sdk_reads(data):
     return to_event("3", EventData._from_message(decode_payload(memoryview(data))))
 
@@ -53,9 +60,8 @@ def as_the_sdk_reads(data):
 )
 def test_an_event_reads_as_the_sdk_reads_it(body, properties, key, number, last):
     data = message(body, properties=properties, key=key, number=number, last=last)
-    read = read_event("3", data)
 
-    assert read == as_the_sdk_reads(data)
+    assert untyped(data) == as_the_sdk_reads(data)
     assert last_enqueued(data) == last
 
 
@@ -75,7 +81,7 @@ def test_content_type_and_encoding_read_as_the_sdk_reads_them(before, content, a
     fields = [*before, *([None] * (6 - len(before)) if content else ()), *content]
     fields += after if len(content) == 2 else ()
     data = message(b"x", before=encode_section(PROPERTIES, fields))
-    event = read_event("3", data)
+    event = untyped(data)
 
     assert event == as_the_sdk_reads(data)
     assert [event.content_type, event.content_encoding][: len(content)] == content
@@ -104,7 +110,7 @@ def test_sections_of_data_are_joined_and_other_sections_passed_over():
     data = message(b"one", before=plain) + encode_section(DATA, b"two")
 
     assert read_event("3", data).body == b"onetwo"
-    assert read_event("3", data) == as_the_sdk_reads(data)
+    assert untyped(data) == as_the_sdk_reads(data)
 
 
 def test_an_event_of_an_idempotent_producer_reads_as_the_sdk_reads_it():
@@ -112,7 +118,7 @@ def test_an_event_of_an_idempotent_producer_reads_as_the_sdk_reads_it():
     sent = SentEvent.parse(encode_section(MESSAGE_ANNOTATIONS, said) + encode_body(b"x", {"a": Short(5)}))
     data = sent.stamped(7, "4711", 1_795_000_000_123)
 
-    assert read_event("3", data) == as_the_sdk_reads(data)
+    assert untyped(data) == as_the_sdk_reads(data)
     assert read_event("3", data).properties == {"a": 5}
 
 

@@ -33,7 +33,7 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.options import BatchLimits
-from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, amqp_properties, check_body
+from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, part_of, warn_if_rerouted
 from consumer.sinks.types import SinkContext, SinkType, refuse
 from consumer.versions import place_in_event
@@ -340,7 +340,7 @@ class Forwarder:
     def _event(self, record: Record) -> EventData:
         forwarded = self._forwarding.forwarded(record)
         event = EventData(record.payload)
-        event.properties = amqp_properties(forwarded.properties)
+        event.properties = forwarded.properties
         message = event.raw_amqp_message
         message.properties = AmqpMessageProperties(  # type: ignore[no-untyped-call]
             message_id=self._forwarding.message_id(record),

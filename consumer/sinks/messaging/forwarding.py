@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +36,8 @@ MAX_KEY = 128
 class Forwarded(Struct, frozen=True):
     """What is sent, without its body."""
 
-    properties: dict[str, Any]
+    properties: dict[str | bytes, Any]
+    """As the SDKs take them."""
     content_type: str | None
     content_encoding: str | None
 
@@ -117,11 +119,11 @@ class Forwarding:
         """The properties of the event, with those that say where it came from."""
         event = record.event
         came = str(event.properties.get(PATH, ""))
-        properties = {
-            **_plain(event.properties),
+        properties: dict[str | bytes, Any] = {
+            **amqp_properties(event.properties, event.property_types),
             SOURCE: self._topic,
             PARTITION: event.place,
-            NUMBER: event.sequence_number,
+            NUMBER: _as_amqp(event.sequence_number),
             PATH: f"{came} {self._topic}".strip(),
         }
         properties.pop(INDEX, None)
@@ -140,13 +142,29 @@ class Forwarding:
         return f"{digest}~{event.place}~{event.sequence_number}~{record.index}"
 
 
-def amqp_properties(properties: Mapping[str, Any]) -> dict[str | bytes, Any]:
-    """The properties as the SDKs take them: of a bare whole number they would make one of 32 bits, and refuse a longer one."""
-    return {name: _long(value) if type(value) is int else value for name, value in properties.items()}
+def amqp_properties(properties: Mapping[str, Any], types: Mapping[str, str]) -> dict[str | bytes, Any]:
+    """The properties as the SDKs take them, each of the AMQP type that it came with. Lists and maps, which are none that AMQP allows,
+    are left out.
+    """
+    return {
+        str(name): _as_amqp(value, types.get(name))
+        for name, value in properties.items()
+        if value is None or isinstance(value, _SIMPLE)
+    }
 
 
-def _long(value: int) -> dict[str, Any]:
-    return {"TYPE": "LONG" if value < 1 << 63 else "ULONG", "VALUE": value}
+def _as_amqp(value: Any, kind: str | None = None) -> Any:
+    """Of a bare whole number the SDKs would make one of 32 bits, and refuse a longer one."""
+    if type(value) is int:
+        is_whole = kind in _WHOLE
+        return {"TYPE": kind if is_whole else "LONG" if value < 1 << 63 else "ULONG", "VALUE": value}
+    if isinstance(value, bytes) or (kind == "BINARY" and isinstance(value, str)):
+        # Of bare bytes the SDK of Service Bus makes a string, which need not be UTF-8.
+        return {"TYPE": "BINARY", "VALUE": value if isinstance(value, bytes) else value.encode()}
+    if (kind, type(value)) in _OTHERS:
+        return {"TYPE": kind, "VALUE": value}
+    is_no_number = isinstance(value, Decimal) and not value.is_finite()  # which the SDKs cannot write
+    return str(value) if is_no_number else value
 
 
 def check_body(body: str) -> None:
@@ -155,9 +173,6 @@ def check_body(body: str) -> None:
         raise SettingsError(f"body is '{body}'; accepted: document, event")
 
 
-def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties that AMQP takes as they are."""
-    return {str(name): value for name, value in properties.items() if isinstance(value, _PLAIN)}
-
-
-_PLAIN = (str, bytes, bool, int, float, UUID, datetime)
+_SIMPLE = (str, bytes, bool, int, float, Decimal, UUID, datetime)
+_WHOLE = frozenset({"UBYTE", "BYTE", "USHORT", "SHORT", "UINT", "INT", "ULONG", "LONG", "TIMESTAMP"})
+_OTHERS = frozenset({("FLOAT", float), ("SYMBOL", str)})

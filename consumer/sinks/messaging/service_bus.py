@@ -17,7 +17,7 @@ from msgspec import Struct
 from consumer.mapping.sources import parse_source
 from consumer.model import Batch, Outcome, Record, Routes, Write, WriteResult
 from consumer.options import BatchLimits
-from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, amqp_properties, check_body
+from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
 from consumer.sinks.types import SinkContext, SinkType, refuse
 from tidemark.foundation.azure.connections import service_bus_endpoint, transport_options
 from tidemark.foundation.errors import SettingsError, UnavailableError
@@ -145,7 +145,7 @@ class ServiceBusSink:
         forwarded = self._forwarding.forwarded(record)
         message = ServiceBusMessage(
             record.payload,
-            application_properties=amqp_properties(forwarded.properties),
+            application_properties=forwarded.properties,
             message_id=self._forwarding.message_id(record),
             session_id=(record.partition_key or record.key) if self._sessions else None,
             content_type=forwarded.content_type,

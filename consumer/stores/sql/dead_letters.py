@@ -10,7 +10,13 @@ from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, o
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
-from consumer.stores.dead_letter_document import clean, event_of, plain_properties, unreadable
+from consumer.stores.dead_letter_document import (
+    clean,
+    event_of,
+    plain_properties,
+    read_properties,
+    unreadable,
+)
 from consumer.stores.sql.tables import DEAD_LETTERS, SqlStore, of_scope
 
 _row = DEAD_LETTERS.c
@@ -145,7 +151,7 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
     """Raises UnreadableError naming the row, for one whose properties are no JSON."""
     partition, incarnation = split_place(row.PartitionID)
     try:
-        properties = msgspec.json.decode(row.Properties)
+        properties, types = read_properties(msgspec.json.decode(row.Properties))
         of, records = msgspec.json.decode(row.Records or "[1,[]]", type=tuple[int, tuple[str, ...]])
     except (ValueError, TypeError, RecursionError) as error:
         row_text = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
@@ -153,7 +159,13 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
         raise unreadable(row_text, error, dead_letter_id) from error
     event = Event(
         *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
-        *(row.PartitionKey, properties, row.Unreadable, incarnation, row.ContentType, row.ContentEncoding),
+        partition_key=row.PartitionKey,
+        properties=properties,
+        unreadable=row.Unreadable,
+        incarnation=incarnation,
+        content_type=row.ContentType,
+        content_encoding=row.ContentEncoding,
+        property_types=types,
     )
     why = Rejection(row.Reason, row.Error)
     names = scope.hub, scope.consumer_group
@@ -169,7 +181,7 @@ def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
         "Offset": event.offset,
         "EnqueuedAt": event.enqueued_at,
         "PartitionKey": _text(event.partition_key),
-        "Properties": msgspec.json.encode(plain_properties(event.properties)).decode(),
+        "Properties": msgspec.json.encode(plain_properties(event)).decode(),
         "Body": event.body,
         "Unreadable": _text(event.unreadable),
         "Reason": _text(dead_letter.rejection.reason[:_REASON_LENGTH]),

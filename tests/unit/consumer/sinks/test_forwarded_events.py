@@ -1,17 +1,25 @@
 """What a forwarded event carries, and that it never goes round."""
 
+from decimal import Decimal
 from uuid import UUID
 
+import msgspec
 import pytest
 from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_payload
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from msgspec import structs
 
-from consumer.model import Event, Operation, Stream, Write
+from consumer.model import DeadLetter, Event, Operation, Rejection, Stream, Write
+from consumer.receiving.amqp_event import read_event
 from consumer.sinks.messaging.forwarding import Forwarding, amqp_properties
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
+from consumer.stores.dead_letter_document import from_document, to_document
+from devstack.amqp.wire import values
+from devstack.amqp.wire.decoder import decode
+from devstack.amqp.wire.encoder import encode
 from tidemark.foundation.errors import SettingsError
 from tidemark.publisher.event_hubs.sdk.event_encoding import encode_event
 
@@ -61,10 +69,10 @@ def test_the_properties_say_where_the_event_came_from_and_keep_its_own():
     record = made.prepare(Write(came, index=2))
 
     assert made.forwarded(record).properties == {
-        "mine": 5,
+        "mine": {"TYPE": "LONG", "VALUE": 5},
         "tidemark-source": "one.servicebus.windows.net/flights",
         "tidemark-partition": "0@1764165000123",
-        "tidemark-sequence-number": 7,
+        "tidemark-sequence-number": {"TYPE": "LONG", "VALUE": 7},
         "tidemark-index": "2",
         "tidemark-path": "zero/hub one.servicebus.windows.net/flights",
     }
@@ -123,20 +131,91 @@ def test_a_message_is_no_change_of_another(operation):
     assert forwarding().prepare(Write(event(), operation=operation)).rejection.reason == "operation"
 
 
-@pytest.mark.parametrize(
-    "value", [5, -(2**31) - 1, 2**40, -(2**63), 2**64 - 1, True, 1.5, b"x", UUID(int=1), "Köln"]
-)
-def test_properties_of_any_size_arrive_as_they_were(value):
-    """Sequence numbers outgrow the 32 bits that the SDK gives to a bare whole number."""
-    properties = amqp_properties({"a": value, "tidemark-sequence-number": 2**40})
+def sent_on(properties):
+    """The properties as they are in the event, and in the message, that is sent."""
     sent = EventData(b"x")
     sent.properties = properties
     encoded = encode_event(sent, stamped=False)
     bus = bytearray()
     message = ServiceBusMessage(b"x", application_properties=properties)
     encode_payload(bus, PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message))
-    for raw in (encoded.head + encoded.tail, bytes(bus)):
+    return encoded.head + encoded.tail, bytes(bus)
+
+
+@pytest.mark.parametrize(
+    "value", [5, -(2**31) - 1, 2**40, -(2**63), 2**64 - 1, True, 1.5, b"x", UUID(int=1), "Köln"]
+)
+def test_properties_of_any_size_arrive_as_they_were(value):
+    """Sequence numbers outgrow the 32 bits that the SDK gives to a bare whole number."""
+    for raw in sent_on(amqp_properties({"a": value, "tidemark-sequence-number": 2**40}, {})):
         arrived = decode_payload(memoryview(raw)).application_properties
 
         assert arrived[b"tidemark-sequence-number"] == 2**40
         assert arrived[b"a"] == (value.encode() if isinstance(value, str) else value)
+
+
+def wire_of(number):
+    """A decimal of 16 bytes."""
+    sign, digits, exponent = Decimal(number).as_tuple()
+    coefficient = int("".join(map(str, digits)))
+    return values.Decimal128(((sign << 127) | (exponent + 6176) << 113 | coefficient).to_bytes(16))
+
+
+def received(**properties):
+    """The event of a message with these properties."""
+    annotations = {
+        values.Symbol("x-opt-sequence-number"): 7,
+        values.Symbol("x-opt-offset"): "7",
+        values.Symbol("x-opt-enqueued-time"): values.Timestamp(1),
+    }
+    sections = ((0x72, annotations), (0x74, properties), (0x75, b"body"))
+    return read_event("0", b"".join(b"\x00\x53" + bytes((code,)) + encode(value) for code, value in sections))
+
+
+TYPED = [
+    *(None, True, 5, 2**40, -(2**63), 1.5, "Köln", b"\xff", b"of Kafka", UUID(int=1)),
+    *(
+        values.UByte(200),
+        values.Byte(-5),
+        values.UShort(60_000),
+        values.Short(-3),
+        values.UInt(0),
+        values.UInt(5),
+    ),
+    *(values.UInt(2**32 - 1), values.Int(5), values.Int(-(2**31)), values.ULong(0), values.ULong(2**64 - 1)),
+    *(values.Timestamp(1_764_165_000_123), values.Timestamp(-1), values.Float(0.25), values.Symbol("x")),
+    *(wire_of("12.50"), wire_of("-3E+5")),
+]
+
+
+@pytest.mark.parametrize("value", TYPED, ids=repr)
+@pytest.mark.parametrize("is_stored", [False, True], ids=["", "after a dead letter"])
+def test_a_property_of_each_simple_type_is_sent_on_with_its_type(value, is_stored):
+    came = received(mine=value)
+    if is_stored:
+        letter = to_document(DeadLetter("h", "g", came, Rejection("r", ""), 1, 0.0))
+        came = from_document(msgspec.json.encode(letter), "here", "id").event
+    made = forwarding()
+    for raw in sent_on(made.forwarded(made.prepare(Write(came))).properties):
+        at = raw.index(b"\x00\x53\x74") + 3
+        arrived = decode(raw, at)[0]["mine"]
+
+        assert (type(arrived), arrived) == (type(value), value)
+
+
+def test_what_has_no_type_of_the_sdk_is_sent_on_as_text_and_lists_and_maps_not_at_all():
+    """Events with a char, as .NET has it, or with a decimal of 4 or 8 bytes ended the connection."""
+    small, large = (
+        values.Decimal32((101 << 23 | 1250).to_bytes(4)),
+        values.Decimal64((0b11110 << 58).to_bytes(8)),
+    )
+    came = received(char=values.Char("ß"), small=small, large=large)
+    came = structs.replace(came, properties={**came.properties, "list": [1], "map": {"a": 1}})
+    made = forwarding()
+    properties = made.forwarded(made.prepare(Write(came))).properties
+
+    assert {name: value for name, value in properties.items() if not name.startswith("tidemark-")} == {
+        "char": "ß",
+        "small": Decimal(1250),
+        "large": "Infinity",
+    }
