@@ -34,8 +34,9 @@ def finish(
     limited: Mapping[str, str],
     allow: Limits,
     label: str = "page",
+    given: Mapping[str, object] | None = None,
 ) -> None:
-    """Writes the tables (rows and schema, by name) and the page: what `report_of` of the module `page` makes of `result`. The
+    """Writes the tables (rows and schema, by name) and the page: what `report_of` of the module `page` makes of `result` and of `given`. The
     module is loaded here, because matplotlib takes a second. Raises CheckFailedError, when all is written, where more was found
     than is allowed.
     """
@@ -43,7 +44,7 @@ def finish(
         write_rows(rows, output / f"{name}.parquet", schema)
 
     def make_page() -> Report:
-        report: Report = importlib.import_module(page).report_of(result)
+        report: Report = importlib.import_module(page).report_of(result, **(given or {}))
         return report
 
     exceeded = exceeded_limits(allow, counts, limited)

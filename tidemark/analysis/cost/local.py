@@ -191,4 +191,5 @@ def command(
         counts=totals(accounts),
         limited=LIMITED,
         allow=limits,
+        given={"log": log},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -34,8 +35,8 @@ def most(accounts: Sequence[Account]) -> list[str]:
     return [account.billed.target for account in ordered[:DRAWN]]
 
 
-def report_of(accounts: Sequence[Account]) -> Report:
-    """`accounts` in the order of the page. Those without days (too many to draw) are lines of the table only."""
+def report_of(accounts: Sequence[Account], *, log: Path | None = None) -> Report:
+    """`log` is the file with the scaling log, if it is one. `accounts` in the order of the page. Those without days (too many to draw) are lines of the table only."""
     names = [account.billed.target for account in accounts]
     what = names[0] if len(names) == 1 else f"{len(names):,} targets"
     report = Report("Cost", f"{what}: what Azure billed, by target and by change of capacity")
@@ -45,20 +46,21 @@ def report_of(accounts: Sequence[Account]) -> Report:
         _show(report, account, number)
     report.heading("How it is worked out")
     report.text(MODEL)
-    _next(report, accounts)
+    _next(report, accounts, log)
     return report
 
 
-def _next(report: Report, accounts: Sequence[Account]) -> None:
+def _next(report: Report, accounts: Sequence[Account], log: Path | None) -> None:
     plans = [
         account for account in accounts if account.billed.unit != REQUEST_UNITS and account.price is not None
     ]
     if plans:
         dearest = max(plans, key=lambda plan: (plan.money(plan.units) or 0.0, plan.billed.target))
-        command = ["tidemark", "advise", "log.json", "--target", dearest.billed.target]
+        command: list[object] = ["tidemark", "advise", log or "log.json", "--target", dearest.billed.target]
         command += ["--price", f"{dearest.price.value:.4g}"] if dearest.price is not None else []
         command += ["--currency", dearest.currency] if dearest.currency else []
-        report.next_step("what other policies would have cost at this price", *command)
+        made = "" if log else "; log.json is what `tidemark log --json --limit 100000` prints"
+        report.next_step(f"what other policies would have cost at this price{made}", *command)
     else:
         report.next_step("what was decided, and why", "tidemark", "log")
 
@@ -147,8 +149,7 @@ def _by_day(account: Account) -> Figure:
         markersize=3,
         label="by capacity",
     )
-    axes.set_ylabel(account.currency or "money" if account.price else "unit-hours")
-    axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"{account.currency or 'money' if account.price else 'unit-hours'} a day")
     axes.legend(fontsize="small")
     time_axis(axes)
     return figure
@@ -157,11 +158,12 @@ def _by_day(account: Account) -> Figure:
 def _by_hour(account: Account) -> Figure:
     figure, (axes,) = new_figure()
     both = hour_of_day(account)
-    axes.step(range(24), [manual for manual, _ in both], where="post", color=BLUE, label="manual, as scaled")
-    axes.step(range(24), [auto for _, auto in both], where="post", color=ORANGE, label="autoscale")
+    ends = [*both, both[-1]]  # to the end of the last hour
+    axes.step(range(25), [manual for manual, _ in ends], where="post", color=BLUE, label="manual, as scaled")
+    axes.step(range(25), [auto for _, auto in ends], where="post", color=ORANGE, label="autoscale")
     axes.axhline(account.peak / 100, color=INK, linestyle=":", linewidth=0.9, label="manual, at the highest")
-    axes.set_xlabel("hour of the day, UTC")
-    axes.set_ylim(bottom=0)
+    axes.set_xticks(range(0, 25, 3))
+    axes.set(xlabel="hour of the day, UTC", ylabel="hours of 100 RU/s")
     axes.legend(fontsize="small")
     return figure
 

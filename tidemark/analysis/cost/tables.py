@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from math import nan
 from typing import Any
 
 from tidemark.analysis.cost.account import Account, price_text
@@ -107,7 +108,9 @@ def rows_of(account: Account) -> dict[str, list[dict[str, Any]]]:
 
 
 def hour_of_day(account: Account) -> list[tuple[float, float]]:
-    """Of request units, for each hour of the day in UTC: units as scaled and under autoscale, on average of the days."""
+    """Of request units, for each hour of the day in UTC: units as scaled and under autoscale, on average of the days; of an hour that
+    is in none of them, nothing is known.
+    """
     sums = [[0.0, 0.0, 0.0] for _ in range(24)]
     for hour in account.hours:
         if hour.autoscale is not None:
@@ -115,7 +118,7 @@ def hour_of_day(account: Account) -> list[tuple[float, float]]:
             place[0] += hour.units
             place[1] += hour.autoscale
             place[2] += 1
-    return [(manual / (count or 1), auto / (count or 1)) for manual, auto, count in sums]
+    return [(manual / (count or nan), auto / (count or nan)) for manual, auto, count in sums]
 
 
 LINE: dict[str, Callable[[Account], object]] = {

@@ -16,6 +16,7 @@ from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost.tasks import charges_in
 from tests.support.analysis import write_files
 from tidemark.__main__ import command_line
+from tidemark.analysis import plots
 from tidemark.analysis.cost import page
 from tidemark.analysis.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
 from tidemark.analysis.cost.charges import Charge, billed_id, newest_runs
@@ -491,7 +492,7 @@ def test_the_command_reports_money_against_static_and_shadow_and_fails_its_check
 
     assert found.exit_code == 3, found.output
     assert "check failed: unpriced 1, allowed 0; report: cost-output/cost.html" in found.output
-    assert "next: tidemark advise log.json --target orders --price 0." in found.output
+    assert "next: tidemark advise log.jsonl --target orders --price 0." in found.output
     (orders, other) = parquet.read_table("cost-output/targets.parquet").to_pylist()
     assert orders["money"] == pytest.approx(0.1 * (3 * 47.75 + 0.25), rel=0.01)
     assert orders["static_money"] == pytest.approx(0.1 * 4 * 47.75, rel=0.01)
@@ -509,3 +510,29 @@ def test_the_command_reports_money_against_static_and_shadow_and_fails_its_check
     )
     assert found.exit_code == 3, found.output
     assert "report: cost-output" in found.output
+
+
+def test_a_day_with_more_refunds_than_charges_is_drawn_below_zero():
+    seen = log(*[2] * 96, *[2] * 96)
+    bill = [Charge(billed_id(PLAN), DAY0 + n, money, currency="EUR") for n, money in enumerate((9.6, -4.0))]
+
+    figure = page._by_day(account(Billed("orders", resource=billed_id(PLAN)), seen, bill, DAY0 + 2))
+    plots.show_few_points(figure)
+
+    [axes] = figure.axes
+    assert axes.get_ylim()[0] <= -4.0
+    assert axes.get_ylabel() == "EUR a day"
+    plots.drawn(figure)
+
+
+def test_of_hours_of_the_day_that_the_log_does_not_know_nothing_is_drawn():
+    """The log has two hours: the others were drawn as 0 RU/s."""
+    figure = page._by_hour(account(Billed("db", REQUEST_UNITS, price=0.008, used="used"), ru_log(), [], None))
+
+    [axes] = figure.axes
+    manual = axes.lines[0]
+    known = [hour for hour, value in zip(*manual.get_data(), strict=True) if value == value]
+    assert known == [0, 1]
+    assert list(manual.get_xdata()) == list(range(25))
+    assert axes.get_ylabel() == "hours of 100 RU/s"
+    plots.drawn(figure)
