@@ -183,13 +183,18 @@ def is_patched_after(document: Mapping[str, Any], stamp: Stamp, *, by_others: bo
     return False
 
 
-def _read_stamp(found: Mapping[str, Any]) -> Stamp | None:
-    number, at, of, index = found.get("n"), version_of(found.get("at")), found.get("of"), found.get("i", "")
+def _read_stamp(stored: Mapping[str, Any]) -> Stamp | None:
+    number, at, of, index = (
+        stored.get("n"),
+        version_of(stored.get("at")),
+        stored.get("of"),
+        stored.get("i", ""),
+    )
     if not isinstance(number, int) or at is None or isinstance(at, str):
         return None
     if not isinstance(of, str) or not isinstance(index, str):
         return None
-    return Stamp(number, float(at), of, index, version_of(found.get("v")))
+    return Stamp(number, float(at), of, index, version_of(stored.get("v")))
 
 
 def _find(document: Any, path: tuple[str, ...]) -> Any:

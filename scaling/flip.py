@@ -77,8 +77,8 @@ def lifted_by(quantity: str, comparator: str = "==", value: float = 0.0) -> Lift
     return ((Condition(quantity, comparator, value),),)
 
 
-def all_lifted(each: Iterable[Lifts]) -> Lifts:
+def all_lifted(blockers: Iterable[Lifts]) -> Lifts:
     """What lifts every one of them, in as many ways as are named at most; none where one of them stays."""
-    ways = product(*each)
+    ways = product(*blockers)
     combinations = dict.fromkeys(tuple(dict.fromkeys(c for part in way for c in part)) for way in ways)
     return tuple(combinations)[:ALTERNATIVES]

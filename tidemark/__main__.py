@@ -75,7 +75,7 @@ def main() -> None:
     leave_on_signals("".join(sys.argv[1:2]))
     from tidemark.foundation.log.process import report_without_secrets
 
-    alone = {part: PARTS[part] for part, own in ALONE.items() if own.intersection(sys.argv[1:2])}
+    alone = {part: PARTS[part] for part, commands in ALONE.items() if commands.intersection(sys.argv[1:2])}
     with report_without_secrets():
         program = command_line(alone or PARTS)
         take_interrupts()

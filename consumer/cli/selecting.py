@@ -134,14 +134,14 @@ def selected(
 
 
 def times_of(before: str | None, after: str | None) -> tuple[float | None, float | None]:
-    found = []
+    times = []
     for option, given in (("--before", before), ("--after", after)):
         try:
-            found.append(None if given is None else epoch_seconds(given))
+            times.append(None if given is None else epoch_seconds(given))
         except ValueError as error:
             hint = f"{error}; expected a time such as 2026-11-21T08:00:00Z"
             raise typer.BadParameter(hint, param_hint=option) from None
-    return found[0], found[1]
+    return times[0], times[1]
 
 
 def named(*, parked: bool) -> str:

@@ -160,8 +160,8 @@ def _show(consumer: ConsumerView) -> None:
     for order, unit in ((consumer.order, "records/s"), (consumer.ru_order, "RU/s")):
         if order is None or not order.holds:
             continue
-        each = f"{order.rate:g} {unit} for each instance" if order.rate is not None else ""
-        kind = each or f"{order.fleet_rate:g} {unit} for all together"
+        own_rate = f"{order.rate:g} {unit} for each instance" if order.rate is not None else ""
+        kind = own_rate or f"{order.fleet_rate:g} {unit} for all together"
         console.print(f"  ordered: {kind}, by {escape(one_line(order.by))}", soft_wrap=True)
     instances = table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
     for one in consumer.instances:

@@ -120,9 +120,9 @@ class RejectedQueue:
         return self._not_before if self._waiting and self._storing is None else math.inf
 
 
-def _records(found: Sequence[Rejected], *, park: bool) -> tuple[Record, ...]:
+def _records(rejected: Sequence[Rejected], *, park: bool) -> tuple[Record, ...]:
     """Those of one event. Its dead letter replaces the one that was stored when another record of it was rejected."""
-    siblings = found[-1][0].siblings
+    siblings = rejected[-1][0].siblings
     if park or siblings is None:
-        return tuple(work.record for work, _ in found)
+        return tuple(work.record for work, _ in rejected)
     return tuple(record for record, _ in siblings.rejected)

@@ -67,16 +67,16 @@ def as_setting(value: Any) -> str:
 
 
 def read_hub_settings(
-    own: Mapping[str, str], settings: Mapping[str, str]
+    values: Mapping[str, str], settings: Mapping[str, str]
 ) -> tuple[Found, list[tuple[str, str]], list[str]]:
     """What a hub's own settings say over the app settings; the problems of its own, by their keys; the other problems."""
     base = {name: value for name, value in settings.items() if name not in _OF_ONE_HUB}
-    reading = read_settings({**base, **own})
+    reading = read_settings({**base, **values})
     mine: list[tuple[str, str]] = []
     others: list[str] = []
     for problem in reading.problems:
         name, _, text = problem.partition(" ")
-        if name in own:
+        if name in values:
             mine.append((key_of(name), text))
         else:
             others.append(problem)

@@ -247,12 +247,12 @@ class _File:
     def _config(
         self,
         table: Reader,
-        own: Mapping[str, str],
+        values: Mapping[str, str],
         connections: Mapping[str, str | None],
         *,
         common_rate: bool,
     ) -> tuple[ConsumerConfig, Mapping[str, str]]:
-        reading, mine, others = read_hub_settings(own, self._settings)
+        reading, mine, others = read_hub_settings(values, self._settings)
         for key, text in mine:
             table.problem(key, text)
         for text in others:
@@ -268,7 +268,7 @@ class _File:
             event_hubs_endpoint(self._settings, config.hub_connection)
         except SettingsError as error:
             table.problem("connection", str(error))
-        return config, {**self._settings, **own}
+        return config, {**self._settings, **values}
 
     def _of_sql(self, sinks: Sequence[SinkDefinition]) -> dict[str, str]:
         """The settings of an only sink to SQL, which keeps positions, leases and dead letters in its own database."""

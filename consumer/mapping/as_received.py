@@ -68,14 +68,14 @@ class AsReceived:
         key = self._keys.get(key_values) or self._learn(key_values)
         return None if key is None else Record(event, key[0] + identity, body, *key)
 
-    def _learn(self, found: str | tuple[str, ...]) -> tuple[str, str] | None:
-        values = (found,) if isinstance(found, str) else found
+    def _learn(self, key_values: str | tuple[str, ...]) -> tuple[str, str] | None:
+        values = (key_values,) if isinstance(key_values, str) else key_values
         if any(map(partition_key_problem, values, self._paths)):
             return None
         key = partition_key_text(values), self._effective_key(values) if self._effective_key else ""
         if len(self._keys) >= MOST_KEYS:
             self._keys.clear()
-        self._keys[found] = key
+        self._keys[key_values] = key
         return key
 
 

@@ -215,11 +215,11 @@ def _pointer(path: Path) -> str:
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)
 
 
-def _condition(own: Mapping[str, Any], stamp: Stamp | None, options: WriteOptions) -> str:
+def _condition(added: Mapping[str, Any], stamp: Stamp | None, options: WriteOptions) -> str:
     """Whether the document may be patched, as the service's query language says it; '' for always."""
     terms = [
         f"(NOT IS_DEFINED({_field((name,))}.n) OR {_field((name,))}.n < {_text(mark.n)})"
-        for name, mark in own.items()
+        for name, mark in added.items()
         if isinstance(mark, Mark)
     ]
     if stamp is not None:

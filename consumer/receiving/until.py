@@ -175,7 +175,7 @@ class EndAt:
                 return False  # otherwise retention has removed what was left
         return True
 
-    async def _has_skipped(self, name: str, found: Checkpoint | str | None, last: int) -> bool:
+    async def _has_skipped(self, name: str, stored: Checkpoint | str | None, last: int) -> bool:
         """Whether the hub lacks the last number, and some before it: it was compacted, or they were never given. The position is
         stored then, by which other instances see it, and the next start.
         """
@@ -188,22 +188,22 @@ class EndAt:
             if partition.partition == name and not (partition.unsettled or partition.draining)
         ]
         # Another position is of another claim, or of this one before its last checkpoint was saved.
-        if not isinstance(found, Checkpoint) or marks != [found.sequence_number]:
+        if not isinstance(stored, Checkpoint) or marks != [stored.sequence_number]:
             return False
-        by = structs.replace(found, sequence_number=last, offset="", beyond=())
+        by = structs.replace(stored, sequence_number=last, offset="", beyond=())
         deadline = asyncio.get_running_loop().time() + _STORE_WITHIN
         claiming = self._checkpoints.claim(
-            name, found.owner, deadline=deadline, replacement=Replacement(found, by)
+            name, stored.owner, deadline=deadline, replacement=Replacement(stored, by)
         )
         return (await claiming).replaced
 
-    async def _is_settled(self, name: str, found: Checkpoint | str | None, last: int) -> bool:
+    async def _is_settled(self, name: str, stored: Checkpoint | str | None, last: int) -> bool:
         """By the stored position, if it is one of this hub: its numbers say nothing of a hub of the same name before."""
-        if not isinstance(found, Checkpoint) or found.sequence_number < last:
+        if not isinstance(stored, Checkpoint) or stored.sequence_number < last:
             return False
         if name not in self._trusted:
             state = await self._receiver.state(name)
-            if not is_of_hub(found, state, self._receiver.created_at):
+            if not is_of_hub(stored, state, self._receiver.created_at):
                 return False
             self._trusted.add(name)  # a hub that is created anew while this runs ends the consumer
         return True

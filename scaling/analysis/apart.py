@@ -47,10 +47,10 @@ def _combinations(subject: Subject, names: list[str], counts: int) -> Iterator[M
         yield dict(zip(names, loads, strict=True))
 
 
-def _thinned(found: list[float], most: int) -> list[float]:
-    if len(found) <= most:
-        return found
-    return [found[index * (len(found) - 1) // (most - 1)] for index in range(most)]
+def _thinned(samples: list[float], most: int) -> list[float]:
+    if len(samples) <= most:
+        return samples
+    return [samples[index * (len(samples) - 1) // (most - 1)] for index in range(most)]
 
 
 def _values(subject: Subject, loads: Mapping[str, float], count: int) -> dict[str, float]:

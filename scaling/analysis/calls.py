@@ -88,22 +88,22 @@ def _way_on(needed: float, left: float, checks: float) -> str:
     return f"give these targets an `interval` {times} times as long, which decides as seldom, {spread}"
 
 
-def _of_metrics(metrics: Sequence[tuple[MetricSpec, float]], found: Demand) -> Demand:
+def _of_metrics(metrics: Sequence[tuple[MetricSpec, float]], demand: Demand) -> Demand:
     """`found` with the reads of `metrics`, each with how often a minute it is read."""
     entities, rates = Counter[tuple[str, str]](), dict[tuple[str, str], float]()
     for metric, rate in metrics:
         if metric.collector == "log_query":
-            found["log_queries", "Log Analytics"] += rate
+            demand["log_queries", "Log Analytics"] += rate
         elif is_counted(metric):
             place = str(metric.options.get("connection", "")), str(metric.options.get("topic", ""))
             is_pattern = bool({"*", "?"} & set(str(metric.options.get(_NAMED[metric.collector]))))
             entities[place] += 1  # of a pattern, too: its list takes as many requests as one entity
-            found["service_bus", place[0]] += min(rate, 1.0) * is_pattern  # the list of names
+            demand["service_bus", place[0]] += min(rate, 1.0) * is_pattern  # the list of names
             rates[place] = max(rate, rates.get(place, 0.0))
     for place, count in entities.items():
         alone, more = (3, 1) if place[1] else (2, 0)  # a subscription takes its topic's read, too
-        found["service_bus", place[0]] += _listed(count, alone=alone, more=more) * rates[place]
-    return found
+        demand["service_bus", place[0]] += _listed(count, alone=alone, more=more) * rates[place]
+    return demand
 
 
 def _listed(count: int, *, alone: int, more: int) -> int:

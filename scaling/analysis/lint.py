@@ -51,8 +51,8 @@ def lint(policy: Policy) -> tuple[Finding, ...]:
     return _errors_first((*_found(policy), *_of_shadow(policy)))
 
 
-def _errors_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
+def _errors_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity)))
 
 
 def _found(policy: Policy) -> tuple[Finding, ...]:
@@ -68,29 +68,31 @@ def _of_shadow(policy: Policy) -> list[Finding]:
         return []
     head = f"targets.{policy.target}"
     return [
-        structs.replace(each, severity=Severity.WARNING, text=each.text.replace(head, f"{head}.shadow", 1))
-        for each in _found(policy.promoted)
-        if each.severity is not Severity.NOTE
+        structs.replace(
+            finding, severity=Severity.WARNING, text=finding.text.replace(head, f"{head}.shadow", 1)
+        )
+        for finding in _found(policy.promoted)
+        if finding.severity is not Severity.NOTE
     ]
 
 
 def _without_broken_rules(policy: Policy, error: Exception) -> tuple[Finding, ...]:
     """The rules that break the checks by themselves, as findings, and what is found in the others."""
-    kept, found = [], []
+    kept, broken = [], []
     for index, spec in enumerate(policy.spec.rules):
         try:
             _checked(_with_rules(policy, [index]))
         except Exception as own:  # as above
-            found.append(_broken(policy, f"rule '{spec.name}'", own))
+            broken.append(_broken(policy, f"rule '{spec.name}'", own))
         else:
             kept.append(index)
-    if not found:
+    if not broken:
         return (_broken(policy, "the rules together", error),)
     try:
         others = _checked(_with_rules(policy, kept)) if kept else ()
     except Exception as together:  # as above
         others = (_broken(policy, "the other rules together", together),)
-    return (*found, *others)
+    return (*broken, *others)
 
 
 def _with_rules(policy: Policy, kept: Sequence[int]) -> Policy:
@@ -107,13 +109,13 @@ def _broken(policy: Policy, what: str, error: Exception) -> Finding:
 
 def _checked(policy: Policy) -> tuple[Finding, ...]:
     subject = Subject(policy)
-    found = [
+    findings = [
         Finding(severity, kind, policy.target, f"targets.{policy.target}: {text}")
         for kind, (severity, check) in _CHECKS.items()
         if subject.tried or kind not in _BY_COUNT
         for text in check(subject)
     ]
-    return _errors_first(found)
+    return _errors_first(findings)
 
 
 def _failing(subject: Subject) -> Iterator[str]:
@@ -124,8 +126,8 @@ def _failing(subject: Subject) -> Iterator[str]:
 
 def _flapping(subject: Subject) -> Iterator[str]:
     """With one metric, or several that move together; where there is none of that, with several that move apart."""
-    found = list(flapping(subject))
-    yield from found or flapping_apart(subject)
+    flaps = list(flapping(subject))
+    yield from flaps or flapping_apart(subject)
 
 
 def _counts(counts: Sequence[int], facts: TargetFacts) -> str:
@@ -165,9 +167,9 @@ def _unreachable_levels(subject: Subject) -> Iterator[str]:
                 counts[line.metric, f"above {number_text(line.value)}"].append(count)
     # At one unit the level for less of what is kept at a target is 0: that is the formula's, not a slip.
     constant_target = {str(options.get("metric")) for _, options in subject.options("target_per_unit")}
-    for (metric, level), found in counts.items():
+    for (metric, level), per_count in counts.items():
         if metric not in constant_target:
-            where = _counts(found, policy.spec.facts)
+            where = _counts(per_count, policy.spec.facts)
             yield f"{metric} {level} can never be met, at {where}: values are 0 to {MAX_VALUE:g}"
 
 

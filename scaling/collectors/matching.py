@@ -177,16 +177,16 @@ class MatchingCollector:
             together([self._first, *self._members.values()])
         self._listed, self._listed_at = set(matches), now
 
-    def _combined(self, label: str, found: Mapping[str, Reading | CollectError]) -> Reading:
-        errors = {name: answer for name, answer in found.items() if isinstance(answer, CollectError)}
+    def _combined(self, label: str, answers: Mapping[str, Reading | CollectError]) -> Reading:
+        errors = {name: answer for name, answer in answers.items() if isinstance(answer, CollectError)}
         failed = [error for error in errors.values() if error.reason is not Reason.ENTITY_DISABLED]
         if failed:
             raise CollectError(
-                f"{label}: {len(failed)} of {len(found)} cannot be read, the first one: {failed[0]}"
+                f"{label}: {len(failed)} of {len(answers)} cannot be read, the first one: {failed[0]}"
             )
-        readings = [answer for answer in found.values() if isinstance(answer, Reading)]
+        readings = [answer for answer in answers.values() if isinstance(answer, Reading)]
         if not readings:
-            text = f"{label}: all {count_text(len(found), 'match', 'matches')} are disabled"
+            text = f"{label}: all {count_text(len(answers), 'match', 'matches')} are disabled"
             raise CollectError(text, reason=Reason.ENTITY_DISABLED)
         return self._together(readings)
 

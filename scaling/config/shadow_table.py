@@ -34,10 +34,12 @@ def findings_of(reader: Reader, target: str) -> list[Finding]:
     ]
 
 
-def with_those_for_others(own: tuple[RuleSpec, ...], live: Iterable[RuleSpec]) -> tuple[RuleSpec, ...]:
+def with_those_for_others(
+    shadow_rules: tuple[RuleSpec, ...], live: Iterable[RuleSpec]
+) -> tuple[RuleSpec, ...]:
     """The rules of a shadow, and of its target's those that hold for it, unless one of its own has their name."""
-    names = {rule.name for rule in own}
-    return (*own, *(rule for rule in live if rule.type in FOR_OTHERS and rule.name not in names))
+    names = {rule.name for rule in shadow_rules}
+    return (*shadow_rules, *(rule for rule in live if rule.type in FOR_OTHERS and rule.name not in names))
 
 
 def beyond(reader: Reader, target: str, live: PolicySpec, minimum: int, maximum: int) -> list[Finding]:

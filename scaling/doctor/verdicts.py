@@ -41,7 +41,7 @@ _TRY_AGAIN = "run the doctor again in a minute; where it stays so, look at the s
 _NETWORK = "check the address in the settings, and firewall, private endpoint and DNS between the app and the service"
 
 
-def troubled(check: str, subject: str, trouble: Trouble, story: str, needs: Needs) -> Finding:
+def troubled(check: str, subject: str, trouble: Trouble, text: str, needs: Needs) -> Finding:
     """The finding of a call that has no answer."""
     remedies = {
         Trouble.REFUSED: f"assign {needs.role} on {needs.place} to the identity, and wait up to ten minutes until it works",
@@ -58,7 +58,7 @@ def troubled(check: str, subject: str, trouble: Trouble, story: str, needs: Need
         Trouble.OTHER: f"read what the service says; where it is about rights, {needs.role} on {needs.place} is what is needed",
     }
     make = {Trouble.SILENT: unknown, Trouble.BUSY: unknown, Trouble.DISABLED: warning}.get(trouble, failed)
-    return make(check, subject, story, remedies[trouble])
+    return make(check, subject, text, remedies[trouble])
 
 
 # -- identity and rights -----------------------------------------------------------------------------------
@@ -174,13 +174,13 @@ def decisions(target: str, last: float | None, interval: float, now: float) -> F
     )
 
 
-def newer_state(story: str) -> Finding:
+def newer_state(text: str) -> Finding:
     """Rows of a newer release, which this one neither reads nor overwrites; `story` names one and what deleting it costs."""
     remedy = "deploy the newer release again; or delete the row of the table ScalingState that is named, at the cost that is named"
     return failed(
         "versions",
         "state",
-        story,
+        text,
         f"{remedy}, and run the doctor again: other targets may have such rows, too",
     )
 
@@ -242,12 +242,12 @@ def autoscale(plan: str, holder: str | None) -> Finding:
     )
 
 
-def capacity(target: str, found: Capacity, minimum: int, maximum: int) -> Finding:
+def capacity(target: str, running: Capacity, minimum: int, maximum: int) -> Finding:
     """Whether what runs is within the bounds of the policy, which the next evaluation brings it back to."""
-    if found.advised:
+    if running.advised:
         return ok("capacity", target, "nothing is changed here: another controller reads the decisions")
-    text = f"{found.current} now" + ("" if found.ceiling is None else f", at most {found.ceiling}")
-    if minimum <= found.current <= maximum:
+    text = f"{running.current} now" + ("" if running.ceiling is None else f", at most {running.ceiling}")
+    if minimum <= running.current <= maximum:
         return ok("capacity", target, text)
     return warning(
         "capacity",

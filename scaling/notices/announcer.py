@@ -166,17 +166,15 @@ class Announcer:
             lines.append(f"notify {webhook.name}: {count_text(sent, 'message')} delivered")
         await self._outbox.forget(webhook.name, before=now - KEPT_SECONDS)
 
-    async def _failed(self, webhook: Webhook, queued: QueuedNotice, found: Delivered, now: float) -> str:
+    async def _failed(self, webhook: Webhook, queued: QueuedNotice, delivered: Delivered, now: float) -> str:
         """Keeps what did not arrive for its next try, or for people to look at. Returns the warning."""
-        text = (
-            f"notify {webhook.name}: {queued.notice.id}: {found.problem} (try {queued.tries} of {MAX_TRIES})"
-        )
+        text = f"notify {webhook.name}: {queued.notice.id}: {delivered.problem} (try {queued.tries} of {MAX_TRIES})"
         if queued.tries < MAX_TRIES:
-            if found.retry_after is not None:
-                await self._outbox.save(webhook.name, [with_next_try(queued, now, found.retry_after)])
+            if delivered.retry_after is not None:
+                await self._outbox.save(webhook.name, [with_next_try(queued, now, delivered.retry_after)])
             return text
         if queued.notice.kind is not NoticeKind.POISON:  # else each failed notice would cause another
-            body = {"webhook": webhook.name, "problem": found.problem, "notice": queued.notice}
+            body = {"webhook": webhook.name, "problem": delivered.problem, "notice": queued.notice}
             await self._poison.put(QUEUE, msgspec.json.encode(body).decode())
         await self._outbox.save(webhook.name, [structs.replace(queued, done=True)])
         return f"{text}; it is given up"

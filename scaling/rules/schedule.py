@@ -77,8 +77,8 @@ class _Dates:
 
     def __init__(self, entries: tuple[str, ...], files: Mapping[str, tuple[Event, ...]]) -> None:
         parsed = {entry: parse_dates(entry) for entry in entries}
-        self._days = {entry: each for entry, each in parsed.items() if isinstance(each, Days)}
-        self._times = {entry: each for entry, each in parsed.items() if isinstance(each, Times)}
+        self._days = {entry: days for entry, days in parsed.items() if isinstance(days, Days)}
+        self._times = {entry: times for entry, times in parsed.items() if isinstance(times, Times)}
         self._files = {entry: files[entry] for entry in entries if entry in files}
         self.metrics = tuple(entry for entry in entries if entry.isidentifier())
         self._covering: dict[date, str] = {}
@@ -92,8 +92,8 @@ class _Dates:
         return self._covering[day]
 
     def _first_covering(self, day: date) -> str:
-        found = (entry for entry, days in self._days.items() if days.covers(day))
-        return next(found, "") or next((name for name, of in self._files.items() if days_of(of, day)), "")
+        covering = (entry for entry, days in self._days.items() if days.covers(day))
+        return next(covering, "") or next((name for name, of in self._files.items() if days_of(of, day)), "")
 
     def holds(self, day: date, clock: Clock, view: MetricsView) -> tuple[bool | None, str]:
         """Whether it holds at the clock's time in a range that began on `day`, and the entry that says so."""
@@ -113,8 +113,8 @@ class _Dates:
 
     def dates(self) -> Iterator[date]:
         """Days that stand for all of those it names: up to a week of each range."""
-        firsts = [each.first for each in self._days.values()]
-        firsts += [each.begin.date() for each in self._times.values()]
+        firsts = [days.first for days in self._days.values()]
+        firsts += [times.begin.date() for times in self._times.values()]
         for event in (event for events in self._files.values() for event in events):
             old = event.yearly and event.begin.year < 1970  # Outlook's calendars have events of 1601
             firsts.append((event.begin_in(_LEAP_YEAR) if old else None) or event.begin)
@@ -191,7 +191,7 @@ class ScheduleRule:
         self._periods = tuple(_Compiled(period, params.files) for period in params.periods)
 
     def metrics(self) -> tuple[str, ...]:
-        named = (name for each in self._periods for name in (*each.on.metrics, *each.not_on.metrics))
+        named = (name for bounded in self._periods for name in (*bounded.on.metrics, *bounded.not_on.metrics))
         return tuple(dict.fromkeys(named))
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
@@ -199,9 +199,9 @@ class ScheduleRule:
         floors: list[int] = []
         ceilings: list[int] = []
         notes: list[str] = []
-        for each in self._periods:
-            active, why = each.active(clock, view)
-            period = each.period
+        for bounded in self._periods:
+            active, why = bounded.active(clock, view)
+            period = bounded.period
             if active is not False and period.floor is not None:
                 floors.append(period.floor)
             if active and period.ceiling is not None:
@@ -223,7 +223,7 @@ class ScheduleRule:
 
     def named_days(self) -> tuple[float, ...]:
         """A time in each day that stands for those its periods name, in order."""
-        days = {day for each in self._periods for day in each.on.dates()}
+        days = {day for bounded in self._periods for day in bounded.on.dates()}
         return tuple(
             datetime.combine(day, time(12), tzinfo=self._zone).timestamp()
             for day in sorted(days)[-_MOST_NAMED:]

@@ -77,11 +77,11 @@ def _nth_weekday(day: date, nth: int, year: int) -> date | None:
     first = date(year, day.month, 1)
     after = date(year + day.month // 12, day.month % 12 + 1, 1)
     if nth > 0:
-        found = first + timedelta(days=(day.weekday() - first.weekday()) % 7 + 7 * (nth - 1))
+        wanted = first + timedelta(days=(day.weekday() - first.weekday()) % 7 + 7 * (nth - 1))
     else:
         last = after - timedelta(days=1)
-        found = last - timedelta(days=(last.weekday() - day.weekday()) % 7 + 7 * (-nth - 1))
-    return found if first <= found < after else None
+        wanted = last - timedelta(days=(last.weekday() - day.weekday()) % 7 + 7 * (-nth - 1))
+    return wanted if first <= wanted < after else None
 
 
 def parse_calendar(data: bytes) -> tuple[Event, ...]:
@@ -137,9 +137,9 @@ class _Reader:
         if name in _ONCE and name in self._event:
             raise ValueError(f"line {number}: a second {name} in one event")
         if name == "EXDATE":
-            self._skipped += [_date(each, name, number) for each in value.split(",")]
+            self._skipped += [_date(text, name, number) for text in value.split(",")]
         if name == "RDATE":
-            self._further += [_date(each, name, number) for each in value.split(",")]
+            self._further += [_date(text, name, number) for text in value.split(",")]
         self._event.setdefault(name, (number, value))
 
     def _keep(self, number: int) -> None:
@@ -215,32 +215,32 @@ def _check_begin(component: str, open_components: Sequence[str], number: int) ->
         raise ValueError(f"line {number}: found BEGIN:{component[:40]} in {above or 'the file'}; {_ACCEPTED}")
 
 
-def _event(found: dict[str, tuple[int, str]], skipped: Sequence[date]) -> Event:
-    if "DTSTART" not in found:
-        raise ValueError(f"line {found['BEGIN'][0]}: an event without DTSTART; {_ACCEPTED}")
-    line, text = found["DTSTART"]
+def _event(lines: dict[str, tuple[int, str]], skipped: Sequence[date]) -> Event:
+    if "DTSTART" not in lines:
+        raise ValueError(f"line {lines['BEGIN'][0]}: an event without DTSTART; {_ACCEPTED}")
+    line, text = lines["DTSTART"]
     midnight = _MIDNIGHT.fullmatch(text)
-    if midnight and ("DTEND" not in found or {"RRULE", "RDATE", "EXDATE"} & found.keys()):
+    if midnight and ("DTEND" not in lines or {"RRULE", "RDATE", "EXDATE"} & lines.keys()):
         midnight = None  # an instant; or one of which the rule means a time
     begin = _date(midnight[1] if midnight else text, "DTSTART", line)
-    line, days = _length(found, begin, at_midnight=midnight is not None)
+    line, days = _length(lines, begin, at_midnight=midnight is not None)
     if not 1 <= days <= _LONGEST:
         raise ValueError(f"line {line}: the event lasts {days} days; accepted are 1 to {_LONGEST}")
     event = Event(begin=begin, days=days, skipped=tuple(skipped))
-    return _repeated(event, *found["RRULE"]) if "RRULE" in found else event
+    return _repeated(event, *lines["RRULE"]) if "RRULE" in lines else event
 
 
-def _length(found: dict[str, tuple[int, str]], begin: date, *, at_midnight: bool) -> tuple[int, int]:
+def _length(lines: dict[str, tuple[int, str]], begin: date, *, at_midnight: bool) -> tuple[int, int]:
     """The line that says how many days an event has, and how many."""
-    if "DTEND" in found:
-        line, text = found["DTEND"]
+    if "DTEND" in lines:
+        line, text = lines["DTEND"]
         midnight = _MIDNIGHT.fullmatch(text) if at_midnight else None
         days = (_date(midnight[1] if midnight else text, "DTEND", line) - begin).days
         # DTEND is the first day after the event; some programs write an event of one day as if it were not
         return line, 1 if days == 0 and not at_midnight else days
-    if "DURATION" not in found:
-        return found["DTSTART"][0], 1
-    line, text = found["DURATION"]
+    if "DURATION" not in lines:
+        return lines["DTSTART"][0], 1
+    line, text = lines["DURATION"]
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"line {line}: found DURATION:{text[:40]}; accepted are days and weeks, P2D or P1W")
@@ -268,8 +268,8 @@ def _repeated(event: Event, line: int, text: str) -> Event:
     if not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= _MOST_YEARS:
         raise ValueError(f"line {line}: found COUNT={count[:20]}; accepted are 1 to {_MOST_YEARS}")
     years = range(begin.year, min(begin.year + 8 * int(count) + 8, 10_000))  # 29 February may be 8 years away
-    found = (day for year in years if (day := event.begin_in(year)) is not None)
-    return structs.replace(event, until=next(islice(found, int(count) - 1, None), date.max))
+    begins = (day for year in years if (day := event.begin_in(year)) is not None)
+    return structs.replace(event, until=next(islice(begins, int(count) - 1, None), date.max))
 
 
 def _nth_of(parts: dict[str, str], begin: date) -> int:

@@ -103,11 +103,11 @@ def _is_capacity(answer: object) -> bool:
     return answer.current >= 0 and named and all(abs(count) <= MOST for count in counts)
 
 
-def checked_effect(found: Effect) -> Effect:
+def checked_effect(returned: Effect) -> Effect:
     """What a scaler says became of an action, if it can be stored. Raises ValueError or TypeError where it cannot."""
-    if not isinstance(found, Effect):
-        raise TypeError(f"the scaler returned {found!r}"[:MAX_MESSAGE] + ", which is not an effect")
-    effect = msgspec.convert(msgspec.to_builtins(found), Effect)
+    if not isinstance(returned, Effect):
+        raise TypeError(f"the scaler returned {returned!r}"[:MAX_MESSAGE] + ", which is not an effect")
+    effect = msgspec.convert(msgspec.to_builtins(returned), Effect)
     if effect.reached is not None and not 0 <= effect.reached <= MOST:
         raise ValueError(f"the scaler says that {effect.reached} was reached; 0 to {MOST} is accepted")
     return msgspec.structs.replace(effect, detail=_short(effect.detail))

@@ -257,13 +257,13 @@ async def _known_notice(autoscaler: Autoscaler, policy: Policy, fields: Mapping[
     if not isinstance(notice, str):
         return None
     if (view.state, view.notice) != (DRAINING, notice):
-        found = f"found '{one_line(notice)[:MAX_NAME]}'"
+        named = f"found '{one_line(notice)[:MAX_NAME]}'"
         stands = (
             f"the notice is {view.notice}"
             if view.state == DRAINING
             else "no notice stands: all go on with their work"
         )
-        return error_response(409, f"notice: {found}, which is over; {stands}")
+        return error_response(409, f"notice: {named}, which is over; {stands}")
     known = fields.get("worker") in view.acknowledged
     return await _ordered(autoscaler, policy, "acknowledged already") if known else None
 

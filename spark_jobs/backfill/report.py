@@ -182,7 +182,7 @@ def _reasons(report: Report, total: Counts) -> None:
     if not total.reasons:
         report.text("None.")
         return
-    ordered = sorted(total.reasons.items(), key=lambda each: each[1], reverse=True)
+    ordered = sorted(total.reasons.items(), key=lambda reason: reason[1], reverse=True)
     figure, (axes,) = plots.new_figure(1, height=0.8 + 0.35 * len(ordered))
     axes.barh([reason for reason, _ in ordered], [count for _, count in ordered], color=plots.RED)
     axes.invert_yaxis()

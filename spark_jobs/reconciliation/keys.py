@@ -108,10 +108,12 @@ class EventKeys:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         asked = (rows for batch in batches if (rows := batch.filter(self._asked(batch))).num_rows)
-        own = (placed(batch, self.newer) for batch in asked)
+        placed_batches = (placed(batch, self.newer) for batch in asked)
         if _is_of_columns(self.hub, self.default_ttl):
-            return self.packing(batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
-        return self.packing(_keyed(own, self.hub, self.paths, self.default_ttl))
+            return self.packing(
+                batch.select([name for name in _POSITIONS if name != "hub"]) for batch in placed_batches
+            )
+        return self.packing(_keyed(placed_batches, self.hub, self.paths, self.default_ttl))
 
     def _asked(self, batch: pa.RecordBatch) -> pa.Array:
         asked = pc.equal(pc.utf8_lower(batch["hub"]), self.hub.config.hub.lower())
@@ -145,8 +147,10 @@ class PositionIds:
         head = f"{self.hub}~"
         ids = batch["id"]
         # A fifth of the time that a pattern with groups takes. The last number is that of a write after the event's first.
-        own = ids.filter(pc.match_substring_regex(ids, rf"^{re.escape(head)}[^~]+~[0-9]{{1,18}}(~[0-9]+)?$"))
-        parts = pc.split_pattern(pc.utf8_slice_codeunits(own, len(head)), "~")
+        of_hub = ids.filter(
+            pc.match_substring_regex(ids, rf"^{re.escape(head)}[^~]+~[0-9]{{1,18}}(~[0-9]+)?$")
+        )
+        parts = pc.split_pattern(pc.utf8_slice_codeunits(of_hub, len(head)), "~")
         partition, number = (pc.list_element(parts, place) for place in range(2))
         return pa.record_batch({"partition": partition, "sequence_number": number.cast(pa.int64())})
 
@@ -162,13 +166,13 @@ def document_keys(documents: DataFrame, hub: str = "") -> DataFrame:
         "sequence_number": F.col("meta.n"),
         "enqueued_at": F.col("meta.at"),
     }
-    found = {
+    columns = {
         name: F.when(is_stamped & is_own, value).when(~is_stamped, F.col(f"meta.{name}"))
         for name, value in stamped.items()
     }
-    found["enqueued_at"] = F.timestamp_micros((found["enqueued_at"] * 1_000_000).cast("long"))
-    found["version"] = F.col("meta.v")
-    keyed = documents.withColumn("meta", F.from_json("fields", _META)).withColumns(found)
+    columns["enqueued_at"] = F.timestamp_micros((columns["enqueued_at"] * 1_000_000).cast("long"))
+    columns["version"] = F.col("meta.v")
+    keyed = documents.withColumn("meta", F.from_json("fields", _META)).withColumns(columns)
     return keyed.select(*DOCUMENT_KEYS.fieldNames())
 
 
@@ -232,9 +236,9 @@ def _key(record: Record, default_ttl: int | None, *, is_ignored: bool) -> dict[s
     """Document id, partition key, time to live and version, or the reason of its rejection. Raises InputError for what leaves no trace."""
     from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
 
-    own = {"record": name_of(record), "of": record.of}
+    named = {"record": name_of(record), "of": record.of}
     if record.rejection is not None:
-        return {"rejection": record.rejection.reason, **own}
+        return {"rejection": record.rejection.reason, **named}
     place = f"event {record.event.sequence_number} of partition {record.event.partition}"
     if is_ignored and record.operation in {Operation.PATCH, Operation.REPLACE}:
         raise InputError(f"{place} asks for {record.operation}, and {IGNORED}")
@@ -244,15 +248,15 @@ def _key(record: Record, default_ttl: int | None, *, is_ignored: bool) -> dict[s
         )
     values = msgspec.json.decode(record.partition_key)
     key = canonical_key([UNSET if value == {} else value for value in values])
-    found, change = msgspec.json.decode(record.payload, type=_Document), record.change
-    ttl = default_ttl if found.ttl is None else found.ttl
+    document, change = msgspec.json.decode(record.payload, type=_Document), record.change
+    ttl = default_ttl if document.ttl is None else document.ttl
     version = change.stamp.v if change is not None and change.stamp is not None else None
     return {
-        "document_id": found.id if change is None else change.id,
+        "document_id": document.id if change is None else change.id,
         "partition_key": key,
         "ttl": ttl if default_ttl is not None and isinstance(ttl, int) and ttl > 0 else None,
         "version": None if version is None else str(version),
-        **own,
+        **named,
     }
 
 

@@ -365,9 +365,9 @@ def _partitions(report: Report, findings: Findings) -> None:
     names = {row["partition"] for row in findings.hours} | set(findings.checkpoints or ())
     rows = []
     for partition in sorted(names, key=_natural):
-        own = [row for row in findings.hours if row["partition"] == partition]
+        of_partition = [row for row in findings.hours if row["partition"] == partition]
         checkpoint = (findings.checkpoints or {}).get(partition)
-        counts = [sum(row[status.value] for row in own) for status in Status]
+        counts = [sum(row[status.value] for row in of_partition) for status in Status]
         rows.append(
             (partition, sum(counts), *counts, str(checkpoint.sequence_number) if checkpoint else None)
         )

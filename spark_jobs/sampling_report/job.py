@@ -103,15 +103,15 @@ def _judged(
     spark: SparkSession,
     results: Results,
     kept: DataFrame,
-    found: _Extract,
+    extract: _Extract,
     settings: Settings,
     read: RowCount,
 ) -> tuple[page.Findings, str]:
-    with cached(_bins(kept, found, settings, settings.bin)) as bins:
+    with cached(_bins(kept, extract, settings, settings.bin)) as bins:
         with watch(spark, "counting and correcting"):
             rows = collected(bins.orderBy("bin_start"))
-            daily = rows if settings.bin == DAY else collected(_bins(kept, found, settings, DAY))
-        days = _days(daily, found, settings)
+            daily = rows if settings.bin == DAY else collected(_bins(kept, extract, settings, DAY))
+        days = _days(daily, extract, settings)
         analysis = analyse(days, settings.rules)
         with watch(spark, "comparing what changed"):
             changed = _changes(kept, days, analysis)
@@ -120,12 +120,12 @@ def _judged(
             for place, finding in enumerate(analysis.findings)
             if (missing := lost_events(days, analysis.count, finding)) is not None
         }
-        question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
+        question = Question(extract.event, settings.measurement, settings.bin, settings.since, settings.until)
         binned_rows = RowCount(
             "the events", kept.count(), {"bins": sum(row["rows"] for row in rows)}
         )  # cached
         copies = read.counts["copies"]
-        findings = page.Findings(question, found.source, rows, copies, days, analysis, changed, lost)
+        findings = page.Findings(question, extract.source, rows, copies, days, analysis, changed, lost)
         with watch(spark, f"writing {settings.output}"):
             results.write("bins", bins)
             table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
@@ -203,14 +203,14 @@ def _check_measurement(kept: DataFrame, settings: Settings) -> None:
     raise InputError(f"--measurement '{settings.measurement}' is in no event; there are: {listed}")
 
 
-def _range(found: _Extract, settings: Settings) -> tuple[datetime, datetime]:
+def _range(extract: _Extract, settings: Settings) -> tuple[datetime, datetime]:
     """From when to when the events were looked at, the end excluded."""
-    end = found.last + timedelta(microseconds=1)
-    return max(found.first, settings.since or found.first), min(end, settings.until or end)
+    end = extract.last + timedelta(microseconds=1)
+    return max(extract.first, settings.since or extract.first), min(end, settings.until or end)
 
 
-def _bins(kept: DataFrame, found: _Extract, settings: Settings, width: timedelta) -> DataFrame:
-    begin, end = _range(found, settings)
+def _bins(kept: DataFrame, extract: _Extract, settings: Settings, width: timedelta) -> DataFrame:
+    begin, end = _range(extract, settings)
     bounds = begin, end - timedelta(microseconds=1)
     first, last = (at - (at - FIRST_BIN) % width for at in bounds)
     many = (last - first) // width + 1
@@ -219,9 +219,9 @@ def _bins(kept: DataFrame, found: _Extract, settings: Settings, width: timedelta
     return filled(binned(kept, width, settings.measurement), first, last, width)
 
 
-def _days(bins: Sequence[Row], found: _Extract, settings: Settings) -> list[Day]:
+def _days(bins: Sequence[Row], extract: _Extract, settings: Settings) -> list[Day]:
     """Days as judged: of one that is cut off, or ignored, nothing is known."""
-    begin, end = _range(found, settings)
+    begin, end = _range(extract, settings)
     days = []
     for row in bins:
         day = row.bin_start.date()

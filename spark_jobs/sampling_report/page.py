@@ -83,12 +83,12 @@ def _facts(findings: Findings) -> dict[str, str]:
 def _verdicts(report: Report, findings: Findings) -> None:
     report.heading("What happened")
     for place, finding in enumerate(findings.analysis.findings):
-        story = f"{finding.day:%A, %B} {finding.day.day}, {finding.day.year}: {finding.sentence()}"
+        text = f"{finding.day:%A, %B} {finding.day.day}, {finding.day.year}: {finding.sentence()}"
         if place in findings.lost:
-            story += f" About {number(round(findings.lost[place]))} events are missing."
+            text += f" About {number(round(findings.lost[place]))} events are missing."
         if changed := findings.changes.get(place, ()):
-            story += " With it, " + "; ".join(change.sentence() for change in changed) + "."
-        report.text(story)
+            text += " With it, " + "; ".join(change.sentence() for change in changed) + "."
+        report.text(text)
     if not findings.analysis.findings:
         report.text("No break: neither the sampling rate nor the corrected count changed and stayed changed.")
     empty = [day.day for day in findings.days if day.corrected == 0]

@@ -76,7 +76,7 @@ class DeadLetterReader(DataSourceReader):
         self._wanted = [part.strip() for part in lowered.get("partitions", "").split(",") if part.strip()]
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(each) for each in self._wanted] or [InputPartition(None)]
+        return [InputPartition(partition) for partition in self._wanted] or [InputPartition(None)]
 
     @fails_without_secrets
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

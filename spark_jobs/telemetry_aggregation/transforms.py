@@ -33,9 +33,9 @@ def micros(at: Column | str) -> Column:
     return F.unix_micros(F.col(at) if isinstance(at, str) else at)
 
 
-def floor_to(moment: Column, width: int) -> Column:
+def floor_to(time: Column, width: int) -> Column:
     """The beginning of the window of a time in microseconds; right before the epoch too."""
-    return moment - F.pmod(moment, F.lit(width))
+    return time - F.pmod(time, F.lit(width))
 
 
 def in_windows(states: DataFrame) -> DataFrame:

@@ -103,8 +103,8 @@ def windows(
             for line in drawn:
                 line.append(float("nan"))
         at.append(time)
-        for line, each in zip(drawn, values, strict=True):
-            line.append(drawn_value(each[place]))
+        for line, series in zip(drawn, values, strict=True):
+            line.append(drawn_value(series[place]))
     if to_end:
         at.append(times[-1] + apart)
         for line in drawn:
@@ -226,15 +226,19 @@ def show_few_points(figure: Figure) -> None:
             elif alone.any():
                 line.set(marker="o", markersize=3, markevery=np.flatnonzero(alone).tolist())
         beside = [
-            each.dataLim.intervalx for each in axes.get_shared_x_axes().get_siblings(axes) if each.has_data()
+            other.dataLim.intervalx
+            for other in axes.get_shared_x_axes().get_siblings(axes)
+            if other.has_data()
         ]
         low, high = (
-            min((each[0] for each in beside), default=0.0),
-            max((each[1] for each in beside), default=1.0),
+            min((interval[0] for interval in beside), default=0.0),
+            max((interval[1] for interval in beside), default=1.0),
         )
         if low == high and isinstance(axes.xaxis.get_major_formatter(), mpl.dates.ConciseDateFormatter):
             axes.set_xlim(low - ALONE, high + ALONE)
-        for bars in (each for each in axes.containers if getattr(each, "orientation", "") == "vertical"):
+        for bars in (
+            container for container in axes.containers if getattr(container, "orientation", "") == "vertical"
+        ):
             lefts, width = [bar.get_x() for bar in bars], bars[0].get_width()
             spare = LEAST_BARS * width - (max(lefts) + width - min(lefts))
             if spare > 0:
@@ -317,6 +321,6 @@ def drawn(figure: Figure) -> tuple[str, str, bytes]:
 
 
 def _vector(figure: Figure) -> str:
-    found = io.StringIO()
-    figure.savefig(found, format="svg", metadata={"Date": None})
-    return found.getvalue()
+    image = io.StringIO()
+    figure.savefig(image, format="svg", metadata={"Date": None})
+    return image.getvalue()

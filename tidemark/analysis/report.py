@@ -123,9 +123,9 @@ def page_or_reason(
         page = write(report)
     # Of whatever kind: plots, fonts, file systems and queries have errors of their own.
     except Exception as error:
-        story = " ".join(str(error).split())[:500]
+        reason = " ".join(str(error).split())[:500]
         console.print(
-            f"there is no page of this run ({type(error).__name__}: {story}); its tables in {folder} are complete",
+            f"there is no page of this run ({type(error).__name__}: {reason}); its tables in {folder} are complete",
             markup=False,
             soft_wrap=True,
         )

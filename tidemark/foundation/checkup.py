@@ -80,20 +80,20 @@ class Checkup(Struct, frozen=True):
         }
 
 
-def ok(check: str, subject: str, found: str) -> Finding:
-    return Finding(check, subject, Verdict.OK, found)
+def ok(check: str, subject: str, result: str) -> Finding:
+    return Finding(check, subject, Verdict.OK, result)
 
 
-def warning(check: str, subject: str, found: str, remedy: str) -> Finding:
-    return Finding(check, subject, Verdict.WARNING, found, remedy)
+def warning(check: str, subject: str, result: str, remedy: str) -> Finding:
+    return Finding(check, subject, Verdict.WARNING, result, remedy)
 
 
-def failed(check: str, subject: str, found: str, remedy: str) -> Finding:
-    return Finding(check, subject, Verdict.FAILED, found, remedy)
+def failed(check: str, subject: str, result: str, remedy: str) -> Finding:
+    return Finding(check, subject, Verdict.FAILED, result, remedy)
 
 
-def unknown(check: str, subject: str, found: str, remedy: str) -> Finding:
-    return Finding(check, subject, Verdict.UNKNOWN, found, remedy)
+def unknown(check: str, subject: str, result: str, remedy: str) -> Finding:
+    return Finding(check, subject, Verdict.UNKNOWN, result, remedy)
 
 
 def storage(subject: str, *, absent: bool, check: str = "storage") -> Finding:
@@ -132,8 +132,8 @@ class Needs(Struct, frozen=True):
 class TriedError(Exception):
     """A call has no answer, and its code knows the reason, which is the text."""
 
-    def __init__(self, trouble: Trouble, story: str) -> None:
-        super().__init__(story)
+    def __init__(self, trouble: Trouble, text: str) -> None:
+        super().__init__(text)
         self.trouble = trouble
 
 

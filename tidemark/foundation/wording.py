@@ -50,6 +50,6 @@ def time_text(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
-def file_problem(error: Exception) -> str:
+def file_problem(error: BaseException) -> str:
     """Why a file cannot be used, in words: `Permission denied` of `[Errno 13] Permission denied: 'a.toml'`. The caller names the file."""
     return getattr(error, "strerror", None) or str(error)

@@ -60,7 +60,7 @@ class Replay:
         An event with several records is written when all of them are that its dead letter names; see `records_left`.
         """
         late = await self.why_waiting(dead_letters, deadline=deadline)
-        ready = [each for each, why in zip(dead_letters, late, strict=True) if not why]
+        ready = [letter for letter, why in zip(dead_letters, late, strict=True) if not why]
         written = iter(await self._write_ready(ready, deadline))
         return [Replayed(Outcome.RETRY, reason=why) if why else next(written) for why in late]
 
@@ -83,11 +83,11 @@ class Replay:
         return [self._silence if decoder.missing([event]) else "" for event in events]
 
     async def _write_ready(self, dead_letters: Sequence[DeadLetter], deadline: float) -> list[Replayed]:
-        found = [self.records_of(letter) for letter in dead_letters]
-        units = [[] if self._is_behind(own) else self._units(own) for own in found]
+        records_of_letters = [self.records_of(letter) for letter in dead_letters]
+        units = [[] if self._is_behind(own) else self._units(own) for own in records_of_letters]
         answers = iter(await self._write_units([unit for own in units for unit in own], deadline))
         results = []
-        for letter, records, own in zip(dead_letters, found, units, strict=True):
+        for letter, records, own in zip(dead_letters, records_of_letters, units, strict=True):
             pairs = [pair for unit in own for pair in zip(unit, next(answers), strict=True)]
             results.append(_of_event(letter, pairs or [(record, _BEHIND) for record in records]))
             self._open |= {record.key for record, answer in pairs if answer.outcome is Outcome.RETRY}
@@ -107,7 +107,7 @@ class Replay:
         left = records_left(records, letter.records, letter.of)
         if not self._whole:
             return left
-        return [each for each in records if each in left or not self._routes.of(each).appends]
+        return [record for record in records if record in left or not self._routes.of(record).appends]
 
     def _units(self, records: Sequence[Record]) -> list[list[Record]]:
         """What is written together: of an ordered sink the records of the event, else each record."""
@@ -229,8 +229,8 @@ class _Lanes:
     def note(self, answers: Iterable[tuple[str, Sequence[WriteResult]]], now: float) -> None:
         """Takes the results of one attempt. All of a lane waits for the longest that any of its records was asked to."""
         lanes: dict[str, list[WriteResult]] = {}
-        for lane, own in answers:
-            lanes.setdefault(lane, []).extend(own)
+        for lane, results_of_unit in answers:
+            lanes.setdefault(lane, []).extend(results_of_unit)
         for lane, results in lanes.items():
             retries = [answer for answer in results if answer.outcome is Outcome.RETRY]
             failures = self._failures.get(lane, 0) + 1 if len(retries) == len(results) else 0

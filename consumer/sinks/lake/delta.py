@@ -228,12 +228,12 @@ def refuse_unsafe(table: DeltaTable, uri: str) -> None:
         )
 
 
-def _refuse_changed(found: pa.Schema, written: pa.Schema, uri: str) -> None:
+def _refuse_changed(present: pa.Schema, written: pa.Schema, uri: str) -> None:
     """Raises UnavailableError where a column was removed or changed since the start: without it its values would be left out, and
     deltalake casts what has another type. A column that was added is null if it may be.
     """
-    changed = [column.name for column in written if not _takes(found, column)]
-    changed += [column.name for column in found if not column.nullable and column.name not in written.names]
+    changed = [column.name for column in written if not _takes(present, column)]
+    changed += [column.name for column in present if not column.nullable and column.name not in written.names]
     if changed:
         raise UnavailableError(
             f"the Delta table at {uri} has other columns than when the consumer started ({', '.join(changed)}): restart it, so that"
@@ -241,12 +241,12 @@ def _refuse_changed(found: pa.Schema, written: pa.Schema, uri: str) -> None:
         )
 
 
-def _takes(found: pa.Schema, column: pa.Field) -> bool:
+def _takes(present: pa.Schema, column: pa.Field) -> bool:
     """Whether a table takes the values of a column as they are."""
-    index = found.get_field_index(column.name)
-    if index < 0 or found.field(index).type != column.type:
+    index = present.get_field_index(column.name)
+    if index < 0 or present.field(index).type != column.type:
         return False
-    return bool(found.field(index).nullable or not column.nullable)
+    return bool(present.field(index).nullable or not column.nullable)
 
 
 def _batch(mapper: RowMapper, records: Sequence[Record]) -> pa.RecordBatch:

@@ -262,16 +262,16 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                 return structs.replace(checkpoint, sequence_number=position)
         return None
 
-    async def _position(self, container: ContainerClient, found: Checkpoint) -> int | None:
+    async def _position(self, container: ContainerClient, checkpoint: Checkpoint) -> int | None:
         try:
-            if found.place.layout == "blob_metadata":
-                return layouts.position_in_metadata(found.metadata)
-            download = await container.download_blob(found.blob)
-            return layouts.position_in_body(found.place.layout, await download.readall())
+            if checkpoint.place.layout == "blob_metadata":
+                return layouts.position_in_metadata(checkpoint.metadata)
+            download = await container.download_blob(checkpoint.blob)
+            return layouts.position_in_body(checkpoint.place.layout, await download.readall())
         except layouts.CheckpointError as error:
             raise CollectError(
-                f"{self._label}: blob '{self._params.container}/{found.blob}' is no checkpoint of the layout "
-                f"{found.place.layout}: {error}"
+                f"{self._label}: blob '{self._params.container}/{checkpoint.blob}' is no checkpoint of the layout "
+                f"{checkpoint.place.layout}: {error}"
             ) from error
 
     # Errors and log lines.

@@ -226,19 +226,19 @@ class NumberCollector(AzureEntityCollector[Asking]):
         return Reading(self._time_of(now), {"value": value})
 
 
-def number(found: Any, what: str, *, in_text: bool = False) -> Number:
+def number(answered: Any, what: str, *, in_text: bool = False) -> Number:
     """`found` as a number; with `in_text` a text of one is, too. Raises ValueError naming `what`, and what was found there,
     for anything but a finite number or nothing.
     """
-    if found is None:
+    if answered is None:
         return None
     try:
-        is_number = isinstance(found, int | float | str if in_text else int | float)
-        value = float(found) if is_number and not isinstance(found, bool) else math.nan
+        is_number = isinstance(answered, int | float | str if in_text else int | float)
+        value = float(answered) if is_number and not isinstance(answered, bool) else math.nan
     except (ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        shown = str(found) if in_text else json.dumps(found)
+        shown = str(answered) if in_text else json.dumps(answered)
         raise ValueError(f"{what} is {sanitize_line(shown)[:60]}; accepted is one finite number")
     return value
 

@@ -55,9 +55,11 @@ class CalendarCollector(NumberCollector):
         day_begins: str = "00:00"
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            problems: dict[str, str] = {}
             if not SETTING_NAME.fullmatch(self.url_setting):
-                found["url_setting"] = "what is given is no name of an app setting; the address belongs there"
+                problems["url_setting"] = (
+                    "what is given is no name of an app setting; the address belongs there"
+                )
             for option, parse, value in (
                 ("time_zone", zone_of, self.time_zone),
                 ("day_begins", parse_clock, self.day_begins),
@@ -65,8 +67,8 @@ class CalendarCollector(NumberCollector):
                 try:
                     parse(value)
                 except ValueError as error:
-                    found[option] = str(error)
-            return found
+                    problems[option] = str(error)
+            return problems
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         url = _over_https(settings.get(params.url_setting, "").strip())

@@ -156,8 +156,8 @@ class SubscriptionParams(Entity, frozen=True, forbid_unknown_fields=True, kw_onl
         return client.list_subscription_sessions(self.topic, self.subscription, timeout=timeout)
 
 
-def _of_queue(found: QueueProperties) -> Description:
-    return Description(bool(found.requires_session), bool(found.enable_partitioning))
+def _of_queue(properties: QueueProperties) -> Description:
+    return Description(bool(properties.requires_session), bool(properties.enable_partitioning))
 
 
 Params = QueueParams | SubscriptionParams

@@ -92,7 +92,7 @@ def _local_identity(settings: Mapping[str, str]) -> dict[str, str]:
     Only where Resource Manager is on the same host: a token of the local stack opens nothing else.
     """
     local = {name: settings[name] for name in IDENTITY if settings.get(name, "").strip()}
-    hosts = [urlsplit(each).hostname for each in (local.get(IDENTITY[0], ""), endpoint(settings))]
+    hosts = [urlsplit(address).hostname for address in (local.get(IDENTITY[0], ""), endpoint(settings))]
     return local if len(local) == len(IDENTITY) and hosts[0] == hosts[1] else {}
 
 

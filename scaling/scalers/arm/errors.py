@@ -127,12 +127,12 @@ _BY_STATUS: dict[int, Kind] = {
 }
 
 
-def _number(kind: Kind, story: str) -> int | None:
+def _number(kind: Kind, message: str) -> int | None:
     if kind is Kind.OVER_MAXIMUM:
-        number = _TOLD_MAXIMUM.search(story)
+        number = _TOLD_MAXIMUM.search(message)
         return int(number.group(1)) if number else None
     if kind is Kind.NO_SERVERS:
-        number = next((match for pattern in _TOLD_AVAILABLE if (match := pattern.search(story))), None)
+        number = next((match for pattern in _TOLD_AVAILABLE if (match := pattern.search(message))), None)
         return int(number.group(1)) if number else None
     return None
 

@@ -261,10 +261,10 @@ def classify(error: Exception) -> Failure:
     return structs.replace(failure, kind=kind, story=message)
 
 
-def accepted_range(story: str) -> Range | None:
+def accepted_range(message: str) -> Range | None:
     """The range named by a refusal of an amount; None for another refusal."""
-    if numbers := _RANGE.search(story):
+    if numbers := _RANGE.search(message):
         return Range(int(numbers[1]), int(numbers[2]))
-    if numbers := _MINIMUM.search(story):
+    if numbers := _MINIMUM.search(message):
         return Range(int(numbers[1]))
     return None

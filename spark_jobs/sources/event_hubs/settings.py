@@ -97,10 +97,10 @@ class HubSettings:
                 self.report_loss(loss)
         return wanted
 
-    def report_loss(self, story: str) -> None:
+    def report_loss(self, loss: str) -> None:
         """Raises InputError, or logs."""
         if self.fail_on_data_loss:
             raise InputError(
-                f"event hub '{self.hub}': {story}; set failOnDataLoss to false to go on without them"
+                f"event hub '{self.hub}': {loss}; set failOnDataLoss to false to go on without them"
             )
-        log.warning("event hub '%s': %s", self.hub, story)
+        log.warning("event hub '%s': %s", self.hub, loss)

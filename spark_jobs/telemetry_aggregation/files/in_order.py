@@ -73,8 +73,8 @@ class Span(NamedTuple):
         return cls(first - first % MINUTE, last - last % MINUTE + MINUTE)
 
 
-def _micros(moment: datetime | None, default: int) -> int:
-    return default if moment is None else round(moment.timestamp() * 1_000_000)
+def _micros(time: datetime | None, default: int) -> int:
+    return default if time is None else round(time.timestamp() * 1_000_000)
 
 
 class RowGroup(NamedTuple):

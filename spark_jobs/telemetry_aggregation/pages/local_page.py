@@ -39,8 +39,8 @@ class GaugeRow(Protocol):
 def gauge_figure(report: Report, series: Mapping[tuple[str, ...], Sequence[GaugeRow]]) -> None:
     """A plot for each series, whose rows are in the order of time."""
     figure, axes = plots.new_figure(len(series), height=2.2, sharex=True)
-    for each, (names, rows) in zip(axes, series.items(), strict=True):
-        _draw(each, names, rows)
+    for panel, (names, rows) in zip(axes, series.items(), strict=True):
+        _draw(panel, names, rows)
     plots.time_axis(axes[-1])
     report.figure(figure, caption=f"The {len(series)} series with the highest peaks, UTC.", name="backlogs")
 
@@ -108,7 +108,7 @@ def report_of(gauges: Path, windows: Sequence[str], quality: Sequence[object], m
     top = _highest(series)
     if top:
         finest = _finest(table, windows, top)
-        gauge_figure(report, {each: _rows(table, finest, each) for each in top})
+        gauge_figure(report, {names: _rows(table, finest, names) for names in top})
     gauge_table(report, rows.to_pylist(), window=_WORDS[windows[-1]])
     quality_table(report, [quality])
     more = ("--metrics", metrics, "--decisions", "scaling-log/")
@@ -161,7 +161,7 @@ def _finest(table: Any, windows: Sequence[str], top: Sequence[tuple[str, ...]]) 
     fits = (
         window
         for window in windows
-        if max(table.count_rows(filter=_of(each, window)) for each in top) <= POINTS
+        if max(table.count_rows(filter=_of(names, window)) for names in top) <= POINTS
     )
     return next(fits, windows[-1])
 

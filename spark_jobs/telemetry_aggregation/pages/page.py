@@ -50,7 +50,7 @@ def build(
     """Reads what the page shows from the finished tables: as much of a year and a thousand series as of a day and one. `note`
     comes before all else.
     """
-    days = {name: found for name, table in tables.items() if (found := _days(table))}
+    days = {name: days_of_table for name, table in tables.items() if (days_of_table := _days(table))}
     report = Report("Telemetry aggregation", _span(days.values()))
     instances = _instances(tables["gauges"]) if "gauges" in days else NO_INSTANCES
     facts = _facts(days, currency)
@@ -138,14 +138,14 @@ def _of_series(table: DataFrame, top: Sequence[tuple[str, ...]]) -> dict[tuple[s
     wanted = reduce(
         or_,
         (
-            reduce(and_, (F.col(name) == F.lit(text) for name, text in zip(SERIES, each, strict=True)))
-            for each in top
+            reduce(and_, (F.col(name) == F.lit(text) for name, text in zip(SERIES, names, strict=True)))
+            for names in top
         ),
     )
     rows = collected(
         table.where(wanted).select("window_start", *SERIES, "p50", "p99", "max").orderBy("window_start")
     )
-    return {each: [row for row in rows if tuple(row[name] for name in SERIES) == each] for each in top}
+    return {names: [row for row in rows if tuple(row[name] for name in SERIES) == names] for names in top}
 
 
 def _flows(report: Report, table: DataFrame, days: Days) -> None:
@@ -156,12 +156,12 @@ def _flows(report: Report, table: DataFrame, days: Days) -> None:
     rows = collected(_finest(table, days).where(drawn).orderBy("window_start"))
     figure, (rates, shares, charges) = plots.new_figure(3, height=2.2, sharex=True)
     for colour, (consumer, hub) in zip(plots.COLOURS, consumers, strict=False):
-        own = [row for row in rows if (row.consumer, row.hub) == (consumer, hub)]
+        of_flow = [row for row in rows if (row.consumer, row.hub) == (consumer, hub)]
         names = ("written_per_s", "throttled_share", "request_units_per_record")
-        known = ([row[name] for row in own] for name in names)
-        times, (rate, share, charge) = plots.windows([row.window_start for row in own], *known)
+        known = ([row[name] for row in of_flow] for name in names)
+        times, (rate, share, charge) = plots.windows([row.window_start for row in of_flow], *known)
         rates.plot(times, rate, color=colour, label=f"{consumer} · {hub}")
-        shares.plot(times, [100 * each for each in share], color=colour)
+        shares.plot(times, [100 * part for part in share], color=colour)
         charges.plot(times, charge, color=colour)
     rates.set_title("Records written per second")
     rates.legend(loc="upper left")
@@ -254,18 +254,20 @@ def _scaling(report: Report, table: DataFrame, days: Days, currency: str) -> Non
     drawn = _finest(table, days).where(F.col("target").isin(*targets))
     rows = collected(drawn.orderBy("window_start"))
     figure, axes = plots.new_figure(len(targets), height=2.0, sharex=True)
-    for each, target in zip(axes, targets, strict=True):
-        own = [row for row in rows if row.target == target]
-        times = [row.window_start for row in own]
-        mean = [row.capacity_hours / row.known_hours if row.known_hours else float("nan") for row in own]
+    for panel, target in zip(axes, targets, strict=True):
+        of_target = [row for row in rows if row.target == target]
+        times = [row.window_start for row in of_target]
+        mean = [
+            row.capacity_hours / row.known_hours if row.known_hours else float("nan") for row in of_target
+        ]
         ends, (held,) = plots.windows(times, mean, to_end=True)
-        each.step(ends, held, where="post", color=plots.GREEN, label="capacity")
+        panel.step(ends, held, where="post", color=plots.GREEN, label="capacity")
         for name, mark, colour in (("scaled_out", "^", plots.RED), ("scaled_in", "v", plots.BLUE)):
-            at = [(time, value) for time, value, row in zip(times, mean, own, strict=True) if row[name]]
+            at = [(time, value) for time, value, row in zip(times, mean, of_target, strict=True) if row[name]]
             if at:
-                each.plot(*zip(*at, strict=True), mark, color=colour, label=name.replace("_", " "))
-        each.set_title(f"{target}, {own[0].unit}")
-        each.legend(loc="upper left", ncols=3)
+                panel.plot(*zip(*at, strict=True), mark, color=colour, label=name.replace("_", " "))
+        panel.set_title(f"{target}, {of_target[0].unit}")
+        panel.legend(loc="upper left", ncols=3)
     plots.time_axis(axes[-1])
     report.figure(figure, caption="Mean capacity per window, and when it was changed, UTC.", name="capacity")
     report.table(

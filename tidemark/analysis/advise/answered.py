@@ -56,9 +56,9 @@ def answer(
     return Answer(question, options, tuple(rows), choice, toml)
 
 
-def headers(found: Answer) -> tuple[str, ...]:
-    money = () if found.options.price is None else (found.options.currency or "money",)
-    wait = duration_text(found.question.target.wait)
+def headers(advice: Answer) -> tuple[str, ...]:
+    money = () if advice.options.price is None else (advice.options.currency or "money",)
+    wait = duration_text(advice.question.target.wait)
     return (
         "policy",
         "inst. hours",
@@ -70,12 +70,12 @@ def headers(found: Answer) -> tuple[str, ...]:
     )
 
 
-def lines(found: Answer) -> list[tuple[str, ...]]:
+def lines(advice: Answer) -> list[tuple[str, ...]]:
     """One line per policy, in words, with a mark at the one to take."""
-    shown, price = [], found.options.price
-    for row in found.rows:
+    shown, price = [], advice.options.price
+    for row in advice.rows:
         money = () if price is None else (f"{row.instance_hours * price:,.2f}",)
-        mark = " *" if row.policy == found.choice.taken else ""
+        mark = " *" if row.policy == advice.choice.taken else ""
         cells = (percent_text(row.late), _wait(row.slow), _wait(row.longest), f"{row.actions_per_hour:.1f}")
         shown.append((f"{row.policy}{mark}", f"{row.instance_hours:,.1f}", *money, *cells))
     return shown
@@ -97,12 +97,12 @@ def percent_text(share: float) -> str:
     return wording.percent_text(share, 2 if share < 0.1 else 1)
 
 
-def saved(found: Answer) -> str:
+def saved(advice: Answer) -> str:
     """What the policy to take, or the one that is late least, costs a day, and what it saves of today's."""
-    taken, today = found.shown, found.today
-    days = found.question.hours / 24.0
+    taken, today = advice.shown, advice.today
+    days = advice.question.hours / 24.0
     hours_text = f"{taken.instance_hours / days:,.1f} instance-hours a day"
-    money = found.money(taken.instance_hours / days)
+    money = advice.money(taken.instance_hours / days)
     costs = f"{hours_text} ({money})" if money else hours_text
     if today is None or taken is today:
         return costs
@@ -115,9 +115,9 @@ FEW_STOPPED = 0.005
 """Chosen: of fewer messages nothing is said. It is what `service_level` stops at most where a message takes a few seconds."""
 
 
-def stopped(found: Answer) -> str:
+def stopped(advice: Answer) -> str:
     """What the scale-ins of the policy to take, or of the one that is late least, stop; empty where that is little."""
-    share = found.shown.stopped
+    share = advice.shown.stopped
     if share <= FEW_STOPPED:
         return ""
     return (
@@ -157,16 +157,16 @@ def counts(answers: Sequence[Answer]) -> dict[str, float | None]:
 FLAT = ("policy", "instance_hours", "late", "longest", "slow", "actions_per_hour", "flaps_per_hour", "score")
 
 
-def flat(found: Answer) -> list[dict[str, Any]]:
+def flat(advice: Answer) -> list[dict[str, Any]]:
     """Rows of a table: one per policy; `recommended` and `best_trade_off` mark theirs. Waits in seconds, null where not served."""
-    price = found.options.price
+    price = advice.options.price
     return [
         {
-            "target": found.question.target.name,
+            "target": advice.question.target.name,
             **{name: getattr(row, name) for name in FLAT},
             "money": None if price is None else row.instance_hours * price,
-            "best_trade_off": row.policy == found.choice.best_trade_off,
-            "recommended": row.policy == found.choice.taken,
+            "best_trade_off": row.policy == advice.choice.best_trade_off,
+            "recommended": row.policy == advice.choice.taken,
         }
-        for row in found.rows
+        for row in advice.rows
     ]

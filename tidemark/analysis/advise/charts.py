@@ -38,15 +38,15 @@ PEERS = (
 """Colour and marker of each peer's point, in the order of the rows."""
 
 
-def curve(found: Answer) -> Figure:
+def curve(advice: Answer) -> Figure:
     """Cost against late messages: who is above and to the right of another pays more and is late more often."""
     figure, (axes,) = new_figure(height=4.6)
-    points = [row for row in found.rows if row.objective is not None]
+    points = [row for row in advice.rows if row.objective is not None]
     best = frontier(points)
-    shown = found.row(found.choice.shown)
+    shown = advice.row(advice.choice.shown)
 
     def place(row: Row) -> tuple[float, float]:
-        return row.instance_hours * 24.0 / found.question.hours, 100.0 * row.late
+        return row.instance_hours * 24.0 / advice.question.hours, 100.0 * row.late
 
     axes.plot(*zip(*map(place, best), strict=True), color=GREEN, alpha=0.6, zorder=2)
     costs, lates = zip(*map(place, points), strict=True)
@@ -59,7 +59,7 @@ def curve(found: Answer) -> Figure:
             text = f"{wait_text(wait)}, {100 * late:.3g} %" if row.objective else row.policy
             axes.annotate(text, place(row), xytext=(6, 7), textcoords="offset points", fontsize=8)
     peers = iter(PEERS)
-    for row in found.rows:
+    for row in advice.rows:
         if row.policy == TODAY:
             axes.scatter(*place(row), s=80, color=ORANGE, zorder=4, label=TODAY)
         elif row.objective is None:
@@ -67,41 +67,41 @@ def curve(found: Answer) -> Figure:
             colour, marker = (GREEN, "P") if ours else next(peers, (INK, "o"))
             axes.scatter(*place(row), s=50, color=colour, marker=marker, zorder=3, label=row.policy)
     ring: Any = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.3}
-    label = "late least" if found.choice.taken is None else "best trade-off"
+    label = "late least" if advice.choice.taken is None else "best trade-off"
     axes.scatter(*place(shown), s=190, zorder=5, label=label, **ring)
-    objective = 100 * found.question.target.late
+    objective = 100 * advice.question.target.late
     axes.axhline(objective, color=INK, linewidth=0.8, linestyle=":", label="the objective")
-    _axes(axes, found)
+    _axes(axes, advice)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
     return figure
 
 
-def _axes(axes: Axes, found: Answer) -> None:
+def _axes(axes: Axes, advice: Answer) -> None:
     """Both logarithmic: a share of late messages is asked for where it is small."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(plots.plain)
     axes.minorticks_off()
     axes.set_yscale("symlog", linthresh=LEAST)
-    axes.set_ylim(-0.002, max(2 * max(100 * row.late for row in found.rows), 1.0))
+    axes.set_ylim(-0.002, max(2 * max(100 * row.late for row in advice.rows), 1.0))
     axes.set_yticks([0, 0.01, 0.1, 1, 10, 100], ["0", "0.01", "0.1", "1", "10", "100"])
     axes.set_xlabel("instance-hours a day")
-    axes.set_ylabel(f"messages later than {duration_text(found.question.target.wait)}, %")
+    axes.set_ylabel(f"messages later than {duration_text(advice.question.target.wait)}, %")
 
 
-def over_time(found: Answer) -> Figure:
+def over_time(advice: Answer) -> Figure:
     """Load, waiting messages and instances of today's policy and of the one shown beside it."""
-    taken = found.row(found.choice.shown)
+    taken = advice.row(advice.choice.shown)
     shown = [(taken, GREEN)]
-    if found.today is not None and found.today is not taken:
-        shown.insert(0, (found.today, ORANGE))
-    begin = found.question.recorded.begin
+    if advice.today is not None and advice.today is not taken:
+        shown.insert(0, (advice.today, ORANGE))
+    begin = advice.question.recorded.begin
     lines = []
     for row, colour in shown:
         times, (waiting, count) = _drawn(begin, row.series, row.series.waiting, row.series.instances)
         lines.append(plots.Line(row.policy, colour, times, waiting, count))
     times, (arrivals,) = _drawn(begin, taken.series, taken.series.arrivals)
-    figure, _ = plots.over_time(times, arrivals, found.question.target.service_rate, lines)
+    figure, _ = plots.over_time(times, arrivals, advice.question.target.service_rate, lines)
     return figure
 
 

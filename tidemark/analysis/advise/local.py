@@ -82,10 +82,10 @@ def read_targets(config: Path, settings: Mapping[str, str]) -> Targets | None:
 
 def read_history(history: Path, log: Path | None, metric: str | None) -> Readings:
     """Raises InputError."""
-    found = (
+    readings = (
         read_log(history, metric) if history.name.lower().endswith(LOG_ENDINGS) else read_arrivals(history)
     )
-    return found if log is None else merged(found, read_log(log, metric))
+    return readings if log is None else merged(readings, read_log(log, metric))
 
 
 def spec_of(name: str | None, targets: Targets | None) -> PolicySpec | None:
@@ -127,13 +127,13 @@ def advised(question: Question, options: Options, targets: Targets | None, *, pr
     entries = list(field(question.target))
     text = f"{len(entries)} policies over {duration_text(question.hours * 3600)}"
     rows = run_all(partial(_play, question), entries, processes, text)
-    found = answer(question, options, rows, table_of(question.target.name, targets))
-    if found.choice.taken is not None:
-        return found
-    shown = next(entry for entry in entries if entry.name == found.choice.shown)
+    advice = answer(question, options, rows, table_of(question.target.name, targets))
+    if advice.choice.taken is not None:
+        return advice
+    shown = next(entry for entry in entries if entry.name == advice.choice.shown)
     cause = causes(question.target, question.recorded, shown)
-    why = f"{found.choice.why}. {cause[0].upper()}{cause[1:]}"
-    return structs.replace(found, choice=structs.replace(found.choice, why=why))
+    why = f"{advice.choice.why}. {cause[0].upper()}{cause[1:]}"
+    return structs.replace(advice, choice=structs.replace(advice.choice, why=why))
 
 
 def _play(question: Question, entry: Entry) -> Row:
@@ -146,31 +146,31 @@ def table_of(name: str, targets: Targets | None) -> Mapping[str, Any] | None:
     return targets.table(name) if targets is not None and name in targets.names else None
 
 
-def show(found: Answer) -> None:
+def show(advice: Answer) -> None:
     """The answer on the terminal; that the maximum is too low comes first."""
-    if saturated := found.question.saturated:
+    if saturated := advice.question.saturated:
         console.print(f"[bold yellow]{escape(one_line(saturated))}[/]", soft_wrap=True)
-    for note in found.question.notes:
+    for note in advice.question.notes:
         console.print(f"[dim]{escape(one_line(note))}[/]", soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    shown = lines(found)
-    first, *others = headers(found)
+    shown = lines(advice)
+    first, *others = headers(advice)
     table.add_column(first)  # on a narrow terminal a name is wrapped, never a number
     for header, column in zip(others, list(zip(*shown, strict=True))[1:], strict=True):
         width = max(map(len, column))
         table.add_column(escape(header), justify="right", min_width=width, max_width=max(width, 8))
-    for row, cells in zip(found.rows, shown, strict=True):
-        style = "bold green" if row.policy == found.choice.taken else ""
+    for row, cells in zip(advice.rows, shown, strict=True):
+        style = "bold green" if row.policy == advice.choice.taken else ""
         table.add_row(*map(escape, cells), style=style)
     console.print(table)
-    console.print(f"[bold]{escape(one_line(found.choice.why))}[/]", soft_wrap=True)
-    if found.choice.taken is not None:
-        for sentence in filter(None, (saved(found), stopped(found))):
+    console.print(f"[bold]{escape(one_line(advice.choice.why))}[/]", soft_wrap=True)
+    if advice.choice.taken is not None:
+        for sentence in filter(None, (saved(advice), stopped(advice))):
             console.print(escape(sentence), soft_wrap=True)
-    if found.toml:
-        where = "in place of that table" if found.question.target.policy is not None else "to fill in"
+    if advice.toml:
+        where = "in place of that table" if advice.question.target.policy is not None else "to fill in"
         console.print(f"\n[dim]for tidemark.toml, {where}:[/]\n")
-        console.print(found.toml, markup=False, highlight=False, soft_wrap=True)
+        console.print(advice.toml, markup=False, highlight=False, soft_wrap=True)
 
 
 def read_question(
@@ -210,14 +210,14 @@ def command(
         known = ", ".join(targets.names[:10])
         note = f"'{name}' is no target of {config}; to compare with today's policy, give --target: {known}"
         errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
-    found = advised(question, options, targets, processes=processes or os.cpu_count() or 1)
-    show(found)
+    advice = advised(question, options, targets, processes=processes or os.cpu_count() or 1)
+    show(advice)
     finish(
-        [found],
+        [advice],
         output,
-        {"advice": (flat(found), None)},
+        {"advice": (flat(advice), None)},
         "tidemark.analysis.advise.page",
-        counts=counts([found]),
+        counts=counts([advice]),
         limited=LIMITED,
         allow=limits,
     )

@@ -17,20 +17,20 @@ DRAWN = 5
 
 def report_of(answers: Sequence[Answer]) -> Report:
     """One page; with several targets, first what to set for each."""
-    names = [found.question.target.name for found in answers]
+    names = [advice.question.target.name for advice in answers]
     what = names[0] if len(names) == 1 else f"{len(names):,} targets"
     report = Report("Advice", f"{what}: what other policies would have made of the recorded load")
     if len(answers) > 1:
         report.heading("All targets")
         report.table(
             ("target", "take", "instance-hours", "late", "today's", "late "),
-            [_short(found) for found in answers],
+            [_short(advice) for advice in answers],
         )
-    for number, found in enumerate(drawn(answers)):
-        _show(report, found, number)
+    for number, advice in enumerate(drawn(answers)):
+        _show(report, advice, number)
     report.heading("The model")
     report.text(MODEL)
-    if any(found.toml for found in answers):
+    if any(advice.toml for advice in answers):
         report.next_step(
             "when a table above is in tidemark.toml: what is wrong with it, and whether it flaps",
             "tidemark",
@@ -41,58 +41,58 @@ def report_of(answers: Sequence[Answer]) -> Report:
 
 def drawn(answers: Sequence[Answer]) -> list[Answer]:
     """The targets with pictures, by name."""
-    most = sorted(answers, key=lambda found: -found.shown.instance_hours)[:DRAWN]
-    return sorted(most, key=lambda found: found.question.target.name)
+    most = sorted(answers, key=lambda advice: -advice.shown.instance_hours)[:DRAWN]
+    return sorted(most, key=lambda advice: advice.question.target.name)
 
 
-def _short(found: Answer) -> tuple[object, ...]:
-    shown, today = found.shown, found.today
+def _short(advice: Answer) -> tuple[object, ...]:
+    shown, today = advice.shown, advice.today
     was = (None, None) if today is None else (today.instance_hours, percent_text(today.late))
-    take = found.choice.taken or f"none keeps the objective; late least: {shown.policy}"
-    return (found.question.target.name, take, shown.instance_hours, percent_text(shown.late), *was)
+    take = advice.choice.taken or f"none keeps the objective; late least: {shown.policy}"
+    return (advice.question.target.name, take, shown.instance_hours, percent_text(shown.late), *was)
 
 
-def _show(report: Report, found: Answer, number: int) -> None:
-    target = found.question.target
-    taken, winner = found.shown, found.choice.taken is not None
+def _show(report: Report, advice: Answer, number: int) -> None:
+    target = advice.question.target
+    taken, winner = advice.shown, advice.choice.taken is not None
     prefix = "" if winner else "late least: "
     report.heading(target.name)
-    if found.question.saturated:
-        report.text(_sentence(found.question.saturated))
+    if advice.question.saturated:
+        report.text(_sentence(advice.question.saturated))
     facts = {
-        "known load": duration_text(found.question.hours * 3600),
+        "known load": duration_text(advice.question.hours * 3600),
         f"{prefix}instance-hours": _hours(taken),
         f"{prefix}later than {duration_text(target.wait)}": percent_text(taken.late),
     }
-    if (today := found.today) is not None and today is not taken:
+    if (today := advice.today) is not None and today is not taken:
         facts |= {
             "today: instance-hours": _hours(today),
             "today: late": percent_text(today.late),
         }
-    if found.options.price is not None:
-        facts["money"] = found.money(taken.instance_hours)
+    if advice.options.price is not None:
+        facts["money"] = advice.money(taken.instance_hours)
     report.facts(facts)
     report.text(
-        f"{_sentence(found.choice.why)} {taken.policy[0].upper()}{taken.policy[1:]} takes {saved(found)}."
-        + (f" {_sentence(stops)}" if (stops := stopped(found)) else "")
+        f"{_sentence(advice.choice.why)} {taken.policy[0].upper()}{taken.policy[1:]} takes {saved(advice)}."
+        + (f" {_sentence(stops)}" if (stops := stopped(advice)) else "")
     )
     report.figure(
-        charts.curve(found),
+        charts.curve(advice),
         caption="Each dot is a policy on the whole load: cheaper to the left, fewer late messages below. Green are "
         "objectives of service_level, with the wait and the share they ask for.",
         name=f"curve-{number}",
     )
-    report.table(headers(found), lines(found), caption="* is the one to take" if winner else "")
-    if found.toml:
-        what = f"in place of [targets.{target.name}]" if found.question.target.policy else "to fill in"
-        report.code(found.toml, language="toml", caption=f"For tidemark.toml, {what}")
+    report.table(headers(advice), lines(advice), caption="* is the one to take" if winner else "")
+    if advice.toml:
+        what = f"in place of [targets.{target.name}]" if advice.question.target.policy else "to fill in"
+        report.code(advice.toml, language="toml", caption=f"For tidemark.toml, {what}")
     report.figure(
-        charts.over_time(found),
-        caption=f"{_over_time(found)}, over time.",
+        charts.over_time(advice),
+        caption=f"{_over_time(advice)}, over time.",
         name=f"over-time-{number}",
     )
     report.text("What this rests on:")
-    report.text("\n\n".join(_sentence(note) for note in found.question.notes))
+    report.text("\n\n".join(_sentence(note) for note in advice.question.notes))
 
 
 def _hours(row: Row) -> str:
@@ -100,10 +100,10 @@ def _hours(row: Row) -> str:
     return f"{row.instance_hours:,.1f}" if row.instance_hours >= 100 else number_text(row.instance_hours)
 
 
-def _over_time(found: Answer) -> str:
+def _over_time(advice: Answer) -> str:
     """Whose lines are in the second picture."""
-    shown = found.choice.shown
-    return shown if found.today is None or shown == TODAY else f"{TODAY} and {shown}"
+    shown = advice.choice.shown
+    return shown if advice.today is None or shown == TODAY else f"{TODAY} and {shown}"
 
 
 def _sentence(text: str) -> str:

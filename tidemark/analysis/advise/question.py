@@ -114,7 +114,7 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     )
     first, hour = _first(history, rate, low, high), history.step / HOUR
     recorded = Recorded(history.start, int(history.step), history.arrivals, first)
-    known_bins = sum(not isnan(each) for each in recorded.bins)
+    known_bins = sum(not isnan(count) for count in recorded.bins)
     whole = len(recorded.bins) * hour
     return Question(target, recorded, known_bins * hour, whole, notes, _saturation(history, target, recorded))
 
@@ -219,17 +219,17 @@ def _load(
     if given is not None:
         return history, given, how
     try:
-        found = estimate_service_rate(name, history, seen)
+        estimate = estimate_service_rate(name, history, seen)
     except HistoryError as error:
         raise HistoryError(
             f"{name}: what an instance serves cannot be told from this history: {_why(seen, error)}: {ASK}"
         ) from error
-    times = count_text(found.bins, "bin")
+    times = count_text(estimate.bins, "bin")
     how = (
         f"estimated from the {times} of {duration_text(history.step)} in which more waited at both ends than was served, as "
-        f"the median of what each instance served then (half of them: {found.low:.4g} to {found.high:.4g})"
+        f"the median of what each instance served then (half of them: {estimate.low:.4g} to {estimate.high:.4g})"
     )
-    return history, found.rate, how
+    return history, estimate.rate, how
 
 
 def _why(seen: Sequence[Reading], error: HistoryError) -> str:
@@ -275,7 +275,7 @@ def _first(history: History, rate: float, low: int, high: int) -> int:
     """Instances to begin with: those recorded, or what the first known hour needs on average."""
     if history.instances is not None:
         return min(max(history.instances, low), high)
-    known = [each for each in history.arrivals if not isnan(each)][: max(int(HOUR / history.step), 1)]
+    known = [count for count in history.arrivals if not isnan(count)][: max(int(HOUR / history.step), 1)]
     return min(max(ceil(sum(known) / (len(known) * history.step) / rate), low), high)
 
 
@@ -293,18 +293,18 @@ class _Known:
         self.given: dict[str, float | str] = {}
 
     def value(self, option: str, otherwise: float) -> float:
-        found: Any = getattr(self._options, option)
-        if found is None and self._objective is not None:
-            found = getattr(self._objective, option)
-        if found is None:
+        value: Any = getattr(self._options, option)
+        if value is None and self._objective is not None:
+            value = getattr(self._objective, option)
+        if value is None:
             shown = percent_text(otherwise) if option == "late" else number_text(otherwise)
             self.notes.append(ASSUMED[option].format(shown))
             return otherwise
         if option == "concurrency":
-            self.given[option] = int(found) if found == int(found) else float(found)
+            self.given[option] = int(value) if value == int(value) else float(value)
         elif option == "start_up":
-            self.given[option] = f"{found:g}s"
-        return float(found)
+            self.given[option] = f"{value:g}s"
+        return float(value)
 
     def time_of_messages(self, concurrency: float, rate: float) -> float:
         """Messages an instance processes at once, which a given time of a message may say; notes what one takes."""
@@ -376,7 +376,7 @@ def _saturation(history: History, target: Target, recorded: Recorded) -> str:
     """Where more comes in the busiest bin than the maximum serves: how late messages are with the maximum all the time. Empty where that
     keeps the objective, as it may where messages are allowed to wait.
     """
-    most = max(each for each in history.arrivals if not isnan(each)) / history.step / target.service_rate
+    most = max(count for count in history.arrivals if not isnan(count)) / history.step / target.service_rate
     if most <= target.maximum:
         return ""
     late = late_at_maximum(target, recorded.load(target.name))
@@ -385,14 +385,14 @@ def _saturation(history: History, target: Target, recorded: Recorded) -> str:
     peak = (
         f"what comes at the peak keeps {ceil(most):,} instances busy, and the maximum is {target.maximum:,}"
     )
-    found = f"{peak}: with {target.maximum:,} all the time, {_percent(late)} of the messages would be late"
-    return f"{found}, so no policy keeps the objective"
+    shortage = f"{peak}: with {target.maximum:,} all the time, {_percent(late)} of the messages would be late"
+    return f"{shortage}, so no policy keeps the objective"
 
 
 def _ran(readings: Sequence[Reading], history: History) -> list[str]:
     """What was there in truth, where it was recorded."""
     ran = [r.instances for r in readings if r.arrivals is not None and r.instances is not None]
-    known = sum(not isnan(each) for each in history.arrivals)
+    known = sum(not isnan(count) for count in history.arrivals)
     if len(ran) < 0.99 * known or not ran:
         return []
     hours = sum(ran) * history.step / HOUR

@@ -190,14 +190,14 @@ which the held-out part prefers another candidate to the running policy, `undeci
 """
 
 
-def counts(found: Analysis) -> dict[str, float]:
+def counts(analysis: Analysis) -> dict[str, float]:
     """The counts that --allow may limit, but for `quarantined`."""
-    verdicts = [judged.verdict for judged in found.judged.values()]
+    verdicts = [judged.verdict for judged in analysis.judged.values()]
     return {
-        "targets": len(found.choices),
-        "decisions": found.evaluations,
-        "bins": sum(comparison.bins for comparison in found.comparisons.values()),
-        "unknown": sum(comparison.unknown for comparison in found.comparisons.values()),
+        "targets": len(analysis.choices),
+        "decisions": analysis.evaluations,
+        "bins": sum(comparison.bins for comparison in analysis.comparisons.values()),
+        "unknown": sum(comparison.unknown for comparison in analysis.comparisons.values()),
         "better": verdicts.count(Verdict.BETTER),
         "undecided": verdicts.count(Verdict.TOO_SHORT),
     }
@@ -218,20 +218,20 @@ class Advice(Struct, frozen=True):
     changes: str
 
 
-def advice(found: Analysis) -> list[Advice]:
+def advice(analysis: Analysis) -> list[Advice]:
     """What to set for each target, and what the held-out part says of it."""
     lines = []
-    for target, choice in found.choices.items():
+    for target, choice in analysis.choices.items():
         new, old = choice.held_out[choice.recommended], choice.held_out[BASELINE]
-        verdict, changes = found.judged[target].verdict.value, changes_of(found, choice)
+        verdict, changes = analysis.judged[target].verdict.value, changes_of(analysis, choice)
         scores = (new.late_share, old.late_share, new.cost, old.cost, new.actions, old.actions)
         lines.append(Advice(target, choice.recommended, verdict, *scores, changes))
     return lines
 
 
-def changes_of(found: Analysis, choice: Choice) -> str:
+def changes_of(analysis: Analysis, choice: Choice) -> str:
     """The recommended changes as TOML; empty for the running policy."""
-    job = found.job
+    job = analysis.job
     base = job.base_of(choice.target)
     known = base in job.metrics
     wanted = job.candidates.named(base if known else next(iter(job.metrics)), choice.recommended)

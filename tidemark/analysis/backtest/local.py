@@ -149,10 +149,10 @@ def _read(arrivals: Path | None, log: Path | None, plan: Plan) -> Readings:
     return merged(*sources)
 
 
-def show(found: Analysis) -> None:
+def show(analysis: Analysis) -> None:
     """The recommendations as a table on the terminal."""
     table = terminal.table("target", "recommended", "late", "now", "cost", "now", "held out")
-    for line in advice(found):
+    for line in advice(analysis):
         late = (percent_text(share, 2) for share in (line.late_share, line.late_share_running))
         cost = (f"{amount:,.2f}" for amount in (line.cost, line.cost_running))
         table.add_row(line.target, line.recommended, *late, *cost, in_short(Verdict(line.verdict)))

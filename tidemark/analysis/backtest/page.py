@@ -29,23 +29,23 @@ HEADERS = (
 )
 
 
-def report_of(found: Analysis) -> Report:
+def report_of(analysis: Analysis) -> Report:
     """The page: what to set, how sure that is, and what it was assumed on."""
-    rules = found.job.settings.rules
-    targets = len(found.choices)
-    report = Report("Backtest", _subtitle(found))
-    report.facts(_facts(found))
+    rules = analysis.job.settings.rules
+    targets = len(analysis.choices)
+    report = Report("Backtest", _subtitle(analysis))
+    report.facts(_facts(analysis))
     report.text(
         f"Recommended is, on the training part, the cheapest candidate that keeps {percent_text(rules.late_budget, 1)} of the messages "
         "or fewer waiting longer than the objective; where none does, the one with the fewest late messages. The "
         f"held-out part, the last {percent_text(rules.holdout, 0)} of each history, was not looked at for that. It says what the "
         "recommendation is worth."
     )
-    if found.everywhere is not None and found.judged_everywhere is not None:
+    if analysis.everywhere is not None and analysis.judged_everywhere is not None:
         report.heading("One setting for all targets")
-        _show_choice(report, found.everywhere, found.judged_everywhere, found, blocks="targets")
+        _show_choice(report, analysis.everywhere, analysis.judged_everywhere, analysis, blocks="targets")
         report.figure(
-            charts.pareto(found.everywhere, budget=rules.late_budget),
+            charts.pareto(analysis.everywhere, budget=rules.late_budget),
             caption="All targets together: each dot is a candidate, larger ones change the capacity more often; the dotted "
             "line is the budget of late messages.",
             name="pareto-all",
@@ -53,42 +53,45 @@ def report_of(found: Analysis) -> Report:
     if targets > 1:
         report.heading("Each target by itself")
         report.table(
-            ("target", "recommended", "late %", "running", "cost", "running ", "held out"), _by_target(found)
+            ("target", "recommended", "late %", "running", "cost", "running ", "held out"),
+            _by_target(analysis),
         )
-    drawn = [c for c in found.comparisons.values() if c.series is not None]
+    drawn = [c for c in analysis.comparisons.values() if c.series is not None]
     for number, comparison in enumerate(drawn):
-        _show_target(report, found, comparison, number)
+        _show_target(report, analysis, comparison, number)
     report.heading("What this rests on")
-    report.text(_assumptions(found))
-    _next(report, found)
+    report.text(_assumptions(analysis))
+    _next(report, analysis)
     return report
 
 
-def _next(report: Report, found: Analysis) -> None:
-    if any(judged.verdict is Verdict.BETTER for judged in found.judged.values()):
+def _next(report: Report, analysis: Analysis) -> None:
+    if any(judged.verdict is Verdict.BETTER for judged in analysis.judged.values()):
         report.next_step(
             "when the changes above are in tidemark.toml: what is wrong with it, and whether it flaps",
             "tidemark",
             "lint",
         )
     else:
-        found_for = next(iter(found.choices))
+        found_for = next(iter(analysis.choices))
         report.next_step(
             "nothing beats the running policies here; more history may tell",
             *("tidemark", "history", "pull", "--target", found_for, "--days", 93, "--out", "history.csv"),
         )
 
 
-def _show_target(report: Report, found: Analysis, comparison: Comparison, number: int) -> None:
+def _show_target(report: Report, analysis: Analysis, comparison: Comparison, number: int) -> None:
     """One target: its candidates, and both policies over time. `number` makes the names of its pictures unique."""
-    choice = found.choices[comparison.target]
+    choice = analysis.choices[comparison.target]
     report.heading(comparison.target)
-    _show_choice(report, choice, found.judged[comparison.target], found, blocks="blocks of an hour or a day")
+    _show_choice(
+        report, choice, analysis.judged[comparison.target], analysis, blocks="blocks of an hour or a day"
+    )
     for note in comparison.notes:
         report.text(f"Assumed: {note}.")
     caption = "Each dot is a candidate; larger ones change the capacity more often; the dotted line is the budget of late messages."
     report.figure(
-        charts.pareto(choice, budget=found.job.settings.rules.late_budget),
+        charts.pareto(choice, budget=analysis.job.settings.rules.late_budget),
         caption=caption,
         name=f"pareto-{number}",
     )
@@ -102,26 +105,26 @@ def _show_target(report: Report, found: Analysis, comparison: Comparison, number
     )
 
 
-def _subtitle(found: Analysis) -> str:
-    names = list(found.choices)
-    candidates = found.choices[names[0]].candidates
+def _subtitle(analysis: Analysis) -> str:
+    names = list(analysis.choices)
+    candidates = analysis.choices[names[0]].candidates
     what = names[0] if len(names) == 1 else f"{len(names):,} targets"
     return f"{what}: {candidates:,} candidates, the running policy among them, replayed with the product's own decisions"
 
 
-def _facts(found: Analysis) -> dict[str, str]:
-    verdicts = [judged.verdict for judged in found.judged.values()]
-    hours = sum(c.training[BASELINE].hours + c.held_out[BASELINE].hours for c in found.choices.values())
+def _facts(analysis: Analysis) -> dict[str, str]:
+    verdicts = [judged.verdict for judged in analysis.judged.values()]
+    hours = sum(c.training[BASELINE].hours + c.held_out[BASELINE].hours for c in analysis.choices.values())
     return {
-        "targets": f"{len(found.choices):,}",
+        "targets": f"{len(analysis.choices):,}",
         "hours of history": f"{hours:,.0f}",
-        "decisions replayed": f"{found.evaluations:,}",
+        "decisions replayed": f"{analysis.evaluations:,}",
         "better than now": f"{sum(v == 'better' for v in verdicts):,}",
         "not proven better": f"{sum(v != 'better' for v in verdicts):,}",
     }
 
 
-def _show_choice(report: Report, choice: Choice, judged: Judged, found: Analysis, *, blocks: str) -> None:
+def _show_choice(report: Report, choice: Choice, judged: Judged, analysis: Analysis, *, blocks: str) -> None:
     name = choice.recommended
     old, new = choice.held_out[BASELINE], choice.held_out[name]
     report.text(f"Recommended: {name}. {_in_words(judged)}")
@@ -140,7 +143,7 @@ def _show_choice(report: Report, choice: Choice, judged: Judged, found: Analysis
             f"Per block: {_interval(judged.late, 'late messages')}, {_interval(judged.cost, 'cost')} "
             f"(difference to the running policy, 95 % interval, resampling {blocks})."
         )
-    changes = changes_of(found, choice)
+    changes = changes_of(analysis, choice)
     if changes:
         report.code(changes, language="toml", caption="What to change")
 
@@ -156,8 +159,8 @@ def _interval(difference: Difference, unit: str) -> str:
     return f"{difference.mean:+.4g} {unit} ({difference.low:+.4g} to {difference.high:+.4g})"
 
 
-def _by_target(found: Analysis) -> Iterable[tuple[object, ...]]:
-    for line in advice(found):
+def _by_target(analysis: Analysis) -> Iterable[tuple[object, ...]]:
+    for line in advice(analysis):
         late = line.late_share * 100, line.late_share_running * 100
         verdict = in_short(Verdict(line.verdict))
         yield (line.target, line.recommended, *late, line.cost, line.cost_running, verdict)
@@ -185,10 +188,10 @@ def _line(name: str, training: Score, held_out: Score) -> tuple[object, ...]:
     )
 
 
-def _assumptions(found: Analysis) -> str:
-    model = found.job.settings.model
+def _assumptions(analysis: Analysis) -> str:
+    model = analysis.job.settings.model
     return (
-        f"One instance serves {_rates(found)} messages a second while there are any; the model has no other limit. A change "
+        f"One instance serves {_rates(analysis)} messages a second while there are any; the model has no other limit. A change "
         f"has its effect {model.scaling_time:g} s after its decision, and new instances serve {model.start_up:g} s after "
         f"that; they are billed from the decision on. The objective is {model.slo:g} s: a message is late when it waits "
         f"longer, a minute is missed while the oldest waits longer. An instance-hour costs {model.price:g}. A flap is a "
@@ -200,6 +203,6 @@ def _assumptions(found: Analysis) -> str:
     )
 
 
-def _rates(found: Analysis) -> str:
-    rates = sorted({comparison.service_rate for comparison in found.comparisons.values()})
+def _rates(analysis: Analysis) -> str:
+    rates = sorted({comparison.service_rate for comparison in analysis.comparisons.values()})
     return f"{rates[0]:.4g}" if len(rates) == 1 else f"{rates[0]:.4g} to {rates[-1]:.4g}"

@@ -59,15 +59,15 @@ def read_arrivals(path: Path) -> Readings:
             f"{path} is a Delta table, and its files alone do not tell which rows are live; CSV or Parquet files are accepted."
             " `tidemark spark` reads Delta tables"
         )
-    found: Readings = {}
+    by_target: Readings = {}
     for file in files_in(path, TABLE_ENDINGS):
         for target, reading in arrivals_in(str(file), bytes_of(file)):
-            found.setdefault(target, []).append(reading)
-    if not found:
+            by_target.setdefault(target, []).append(reading)
+    if not by_target:
         raise InputError(
             f"{path}: no arrivals; CSV or Parquet files with the columns t and arrivals are accepted"
         )
-    return found
+    return by_target
 
 
 def arrivals_in(name: str, data: bytes | memoryview) -> Iterator[tuple[str, Reading]]:
@@ -100,8 +100,8 @@ def rows_as_arrivals(
     for line, row in enumerate(rows, start=2):
         if row["arrivals"] not in (None, ""):
             place = f"{where}, line {line}"
-            own = _cell(row, "target", place, _name, "a name") if "target" in row else target
-            yield own, _reading(row, place)
+            row_target = _cell(row, "target", place, _name, "a name") if "target" in row else target
+            yield row_target, _reading(row, place)
 
 
 def _reading(row: Mapping[str, Any], where: str) -> Reading:
@@ -133,36 +133,36 @@ def _name(value: Any) -> str:
 
 
 def _count(value: Any) -> float:
-    found = float(value)
-    if not 0 <= found < inf:
+    count = float(value)
+    if not 0 <= count < inf:
         raise ValueError
-    return found
+    return count
 
 
 def _whole(value: Any) -> int:
-    found = _count(value)  # of a column of which some are missing, pandas writes 3.0
-    if not found.is_integer():
+    count = _count(value)  # of a column of which some are missing, pandas writes 3.0
+    if not count.is_integer():
         raise ValueError
-    return int(found)
+    return int(count)
 
 
 def _seconds(value: Any) -> float:
-    found = seconds(value)
-    if not abs(found) < LATEST:  # nor NaN
+    at = seconds(value)
+    if not abs(at) < LATEST:  # nor NaN
         raise ValueError
-    return found
+    return at
 
 
 def seconds(time: str | float | datetime) -> float:
     """Seconds of a number, or of a time, as such or in ISO 8601 (UTC where it has no offset). Raises ValueError."""
     if isinstance(time, datetime):
-        moment = time
+        parsed = time
     else:
         try:
             return float(time)
         except ValueError:
-            moment = datetime.fromisoformat(str(time))
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            parsed = datetime.fromisoformat(str(time))
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 def read_log(path: Path, metric: str | None) -> Readings:
@@ -170,10 +170,10 @@ def read_log(path: Path, metric: str | None) -> Readings:
     prints it. Raises InputError.
     """
     entries = read_entries(path)
-    found = from_entries(entries, metric)
-    if not found:
+    readings = from_entries(entries, metric)
+    if not readings:
         raise InputError(f"{path}: {len(entries)} entries, none of them a decision with metrics")
-    return found
+    return readings
 
 
 def read_entries(path: Path) -> list[LogEntry]:
@@ -191,12 +191,12 @@ def _entries(file: Path) -> list[LogEntry]:
     text = text_of(file).strip()
     try:
         if text.startswith("["):
-            found = msgspec.json.decode(text, type=list[_Entry])
+            entries = msgspec.json.decode(text, type=list[_Entry])
         else:
-            found = msgspec.json.Decoder(_Entry).decode_lines(text)
+            entries = msgspec.json.Decoder(_Entry).decode_lines(text)
     except msgspec.DecodeError as error:
         raise InputError(f"{file} is not a scaling log: {error}") from error
-    return [_known(entry) if None in entry.metrics.values() else entry for entry in found]
+    return [_known(entry) if None in entry.metrics.values() else entry for entry in entries]
 
 
 def _known(entry: _Entry) -> LogEntry:
@@ -211,12 +211,12 @@ def from_entries(entries: Iterable[LogEntry], metric: str | None) -> Readings:
         for entry in entries
         if entry.kind is LogKind.DECISION and entry.reason not in UNREAD
     }
-    found: Readings = {}
+    by_target: Readings = {}
     for (target, at), entry in sorted(newest.items()):
         reading = of_metrics(at, entry.metrics, entry.current, metric)
         if reading is not None:
-            found.setdefault(target, []).append(reading)
-    return found
+            by_target.setdefault(target, []).append(reading)
+    return by_target
 
 
 def of_metrics(
@@ -234,8 +234,8 @@ def of_metrics(
 
 def merged(*sources: Readings) -> Readings:
     """The readings of all sources together."""
-    found: Readings = {}
+    by_target: Readings = {}
     for source in sources:
         for target, readings in source.items():
-            found.setdefault(target, []).extend(readings)
-    return found
+            by_target.setdefault(target, []).extend(readings)
+    return by_target

@@ -126,8 +126,8 @@ def say_if_slow(whom: Callable[[], str], console: Console) -> Iterator[Callable[
 def _leads_to(value: str, *, is_string: bool) -> str:
     if _is_azurite(value):
         return "the local stack"
-    found = _ADDRESS_KEY.search(value) if is_string else None
-    text = found[1] if found else "" if is_string else value
+    match = _ADDRESS_KEY.search(value) if is_string else None
+    text = match[1] if match else "" if is_string else value
     try:
         host = urlsplit(text if "://" in text else f"x://{text}").hostname
     except ValueError:
@@ -142,8 +142,8 @@ def _is_azurite(connection: str) -> bool:
 def _local_address(connection: str) -> tuple[str, int] | None:
     if _is_azurite(connection):
         return "127.0.0.1", _STORAGE_PORT
-    found = _EMULATOR.search(connection) or _ADDRESS.fullmatch(connection.strip())
-    return (found[1], int(found[2] or 5672)) if found else None
+    match = _EMULATOR.search(connection) or _ADDRESS.fullmatch(connection.strip())
+    return (match[1], int(match[2] or 5672)) if match else None
 
 
 def _listens(address: tuple[str, int]) -> bool:

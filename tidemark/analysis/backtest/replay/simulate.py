@@ -161,10 +161,10 @@ class _Run:
             stop = min(stop, max(self._tick_at(self.fleet.next_change) - 1, tick))
         return stop
 
-    def _tick_at(self, moment: float) -> int:
+    def _tick_at(self, time: float) -> int:
         """The first tick at or after a moment."""
-        tick = ceil((moment - self.load.start) / self.load.interval)
-        return tick if self.load.time(tick) >= moment else tick + 1
+        tick = ceil((time - self.load.start) / self.load.interval)
+        return tick if self.load.time(tick) >= time else tick + 1
 
     def _skip(self, foretold: Quiet, stop: int) -> bool:
         """Goes on to tick `stop`, or to the first before it that has to be decided: then true."""

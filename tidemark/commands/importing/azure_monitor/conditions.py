@@ -80,16 +80,16 @@ def read_conditions(rules: Sequence[Given], resource: str, made: Imported) -> li
     """
     if len(rules) > MOST:
         raise UnreadableError(f"a profile with {len(rules)} rules; accepted are {MOST}")
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     left_out: set[bool] = set()
     for rule in rules:
         condition = _condition(rule, resource, made)
         if condition is not None:
-            found.append(condition)
+            conditions.append(condition)
         else:
             left_out.add(rule.at("scaleAction").text("direction").casefold() != "decrease")
-    out = [each for each in found if each.out]
-    if len(out) < len(found) and (False in left_out or (True in left_out and not out)):
+    out = [read for read in conditions if read.out]
+    if len(out) < len(conditions) and (False in left_out or (True in left_out and not out)):
         why = (
             "it takes all of its rules, and one of them is left out"
             if False in left_out
@@ -97,7 +97,7 @@ def read_conditions(rules: Sequence[Given], resource: str, made: Imported) -> li
         )
         made.note("scaling in", f"{why}, so nothing scales in: write a rule that does")
         return out
-    return found
+    return conditions
 
 
 def _condition(rule: Given, resource: str, made: Imported) -> Condition | None:
@@ -151,10 +151,10 @@ def _change(rule: Given, made: Imported) -> tuple[str, float] | None:
 def _grain(trigger: Given, window: float, made: Imported) -> float:
     wanted = trigger.seconds("timeGrain", 60.0)
     grains = [parse_duration(grain) for grain in GRAINS]
-    found = next((grain for grain in grains if grain <= min(wanted, window)), 60.0)
-    if found != wanted:
-        made.note(f"{trigger.path}.timeGrain", f"{span_text(wanted)} is read as {span_text(found)}")
-    return found
+    grain_read = next((grain for grain in grains if grain <= min(wanted, window)), 60.0)
+    if grain_read != wanted:
+        made.note(f"{trigger.path}.timeGrain", f"{span_text(wanted)} is read as {span_text(grain_read)}")
+    return grain_read
 
 
 def _metric(
@@ -178,7 +178,7 @@ def _metric(
             f"the resource id that metric {trigger.text('metricName')} is of; it was {uri[:120] or 'not given'}"
         )
         name = f"%{setting}%"
-    own = uri.casefold() == resource.casefold()
+    is_own = uri.casefold() == resource.casefold()
     options: dict[str, Any] = {
         "collector": "azure_monitor",
         "resource_id": name,
@@ -189,32 +189,34 @@ def _metric(
     options |= {"aggregation": aggregation, "grain": span_text(grain), "window": span_text(window)}
     options |= {"dimensions": dimensions} if dimensions else {}
     divided = trigger.flag("dividePerInstance", default=False)
-    options |= {"per_instance": True} if own and not divided and aggregation not in {"total", "count"} else {}
+    options |= (
+        {"per_instance": True} if is_own and not divided and aggregation not in {"total", "count"} else {}
+    )
     return options, divided
 
 
 def _dimensions(trigger: Given, made: Imported) -> dict[str, str] | None:
     """One value for each; None where more is asked for."""
-    found: dict[str, str] = {}
-    for each in trigger.tables("dimensions"):
-        name, values = each.text("dimensionName"), each.listed("values")
-        if each.text("operator", "Equals").casefold() != "equals" or len(values) != 1 or not name:
+    wanted: dict[str, str] = {}
+    for dimension in trigger.tables("dimensions"):
+        name, values = dimension.text("dimensionName"), dimension.listed("values")
+        if dimension.text("operator", "Equals").casefold() != "equals" or len(values) != 1 or not name:
             made.note(
-                f"{each.path} ({name})",
+                f"{dimension.path} ({name})",
                 "one value of a dimension can be read, by Equals, so the rule is left out; write it with a metric of your own",
             )
             return None
-        found[name] = one_line(str(values[0]))
-    return found
+        wanted[name] = one_line(str(values[0]))
+    return wanted
 
 
 def rules_of(conditions: Sequence[Condition], made: Imported) -> list[dict[str, Any]]:
     """The conditions as rules."""
     low, high = made.table["minimum"], made.table["maximum"]
-    metrics = dict.fromkeys(each.metric for each in conditions)
-    pairs = {name: [each for each in conditions if each.metric == name] for name in metrics}
+    metrics = dict.fromkeys(condition.metric for condition in conditions)
+    pairs = {name: [condition for condition in conditions if condition.metric == name] for name in metrics}
     if all(_is_pair(pair) for pair in pairs.values()):
-        ordered = [sorted(pair, key=lambda each: not each.out) for pair in pairs.values()]
+        ordered = [sorted(pair, key=lambda condition: not condition.out) for pair in pairs.values()]
         return [_threshold(out, inward, low, high, made) for out, inward in ordered]
     made.note(
         "rules that are no pair of thresholds of one metric",
@@ -224,24 +226,27 @@ def rules_of(conditions: Sequence[Condition], made: Imported) -> list[dict[str, 
 
 
 def _is_pair(pair: Sequence[Condition]) -> bool:
-    ways = {each.out: each for each in pair}
+    ways = {condition.out: condition for condition in pair}
     return (
         len(pair) == 2
         and len(ways) == 2
         and ways[True].operator in {">", ">="}
         and ways[False].operator in {"<", "<="}
         and all(
-            each.kind == "changecount" and each.value >= 1 and each.value == int(each.value) for each in pair
+            condition.kind == "changecount"
+            and condition.value >= 1
+            and condition.value == int(condition.value)
+            for condition in pair
         )
     )
 
 
 def _threshold(out: Condition, inward: Condition, low: int, high: int, made: Imported) -> dict[str, Any]:
-    for each in (out, inward):
-        if each.operator in {">=", "<="}:
+    for condition in (out, inward):
+        if condition.operator in {">=", "<="}:
             made.note(
-                f"{each.text}",
-                f"a threshold is met above or below it, so at exactly {number(each.level)} nothing happens",
+                f"{condition.text}",
+                f"a threshold is met above or below it, so at exactly {number(condition.level)} nothing happens",
             )
     step = int(inward.value)
     if step > 1:
@@ -305,21 +310,23 @@ def _expression(conditions: Sequence[Condition], low: int, made: Imported) -> di
 
 
 def _desired(conditions: Sequence[Condition], low: int, *, predicting: bool) -> str:
-    out = [each for each in conditions if each.out]
-    inward = [each for each in conditions if not each.out]
+    out = [condition for condition in conditions if condition.out]
+    inward = [condition for condition in conditions if not condition.out]
     text = "instances"
     if inward:
-        counts = list(dict.fromkeys(each.count for each in inward))
+        counts = list(dict.fromkeys(condition.count for condition in inward))
         count = f"max({', '.join([*counts, str(low)])})"
-        kept = [_kept(each, count) for each in out if predicting and each.operator in {">", ">="}]
-        text = f"min({count}, instances) if {' and '.join([*(each.text for each in inward), *kept])} else instances"
+        kept = [
+            _kept(condition, count) for condition in out if predicting and condition.operator in {">", ">="}
+        ]
+        text = f"min({count}, instances) if {' and '.join([*(condition.text for condition in inward), *kept])} else instances"
     if out:
-        counts = list(dict.fromkeys(each.count for each in out))
-        many = f"max({', '.join(f'({each.count} if {each.text} else 0)' for each in out)}, instances)"
+        counts = list(dict.fromkeys(condition.count for condition in out))
+        many = f"max({', '.join(f'({condition.count} if {condition.text} else 0)' for condition in out)}, instances)"
         count = (
             many if len(counts) > 1 else f"max({counts[0]}, instances)" if counts[0].isdigit() else counts[0]
         )
-        text = f"{count} if {' or '.join(each.text for each in out)} else {text}"
+        text = f"{count} if {' or '.join(condition.text for condition in out)} else {text}"
     return text
 
 

@@ -79,7 +79,7 @@ def _zone(name: str, path: str, made: Imported) -> str:
         return "UTC"
 
 
-def _fixed(found: Profile, given: Given, made: Imported) -> Profile:
+def _fixed(profile: Profile, given: Given, made: Imported) -> Profile:
     begin, end = (_moment(given, name) for name in ("start", "end"))
     if end.second:
         end = end.replace(second=0) + timedelta(minutes=1)
@@ -87,7 +87,7 @@ def _fixed(found: Profile, given: Given, made: Imported) -> Profile:
     if begin >= end:
         raise UnreadableError(f"{given.path}: the end is not after the start")
     zone = _zone(given.text("timeZone"), given.path, made)
-    return structs.replace(found, zone=zone, fixed=(begin, end), recurs=False)
+    return structs.replace(profile, zone=zone, fixed=(begin, end), recurs=False)
 
 
 def _moment(given: Given, name: str) -> datetime:
@@ -101,24 +101,24 @@ def _moment(given: Given, name: str) -> datetime:
     return time.replace(tzinfo=None, microsecond=0)
 
 
-def _recurring(found: Profile, given: Given, made: Imported) -> Profile:
+def _recurring(profile: Profile, given: Given, made: Imported) -> Profile:
     frequency = given.text("frequency", "Week")
     schedule = given.at("schedule")
     zone = _zone(schedule.text("timeZone"), schedule.path, made)
     days = [str(day)[:3].casefold() for day in schedule.listed("days")]
     if frequency.casefold() != "week" or not days or not set(days) <= set(DAYS):
         made.note(
-            f"{given.path} of profile '{found.name}'",
+            f"{given.path} of profile '{profile.name}'",
             "only weekly recurrences on named days are known, so the profile is left out; write its times as a period of a schedule",
         )
-        return structs.replace(found, zone=zone, begins=(), recurs=True)
+        return structs.replace(profile, zone=zone, begins=(), recurs=True)
     hours, minutes = (_numbers(schedule, name, most) for name, most in (("hours", 23), ("minutes", 59)))
     begins = [
         DAYS.index(day) * DAY + 60 * hour + minute for day in days for hour in hours for minute in minutes
     ]
     if len(begins) > MOST_BEGINS:
         raise UnreadableError(f"{schedule.path}: {len(begins)} begins a week; accepted are {MOST_BEGINS}")
-    return structs.replace(found, zone=zone, begins=tuple(begins), recurs=True)
+    return structs.replace(profile, zone=zone, begins=tuple(begins), recurs=True)
 
 
 def _numbers(given: Given, name: str, most: int) -> list[int]:

@@ -26,12 +26,12 @@ def is_autoscale(given: Given) -> bool:
 def read_autoscale_setting(given: Given) -> Imported:
     """Raises UnreadableError."""
     body = given.at("properties") if given.has("properties") else given
-    names = [name for each in (given, body) if (name := each.text("name"))]
+    names = [name for part in (given, body) if (name := part.text("name"))]
     name = next((name for name in names if not name.startswith("[")), "autoscale")
     made = Imported(name.rpartition("/")[2], f"Autoscale setting {name}")
     resource = body.text("targetResourceUri")
     made.scaled_by(resource, _unknown_resource(resource))
-    profiles = [read_profile(each, made) for each in body.tables("profiles")]
+    profiles = [read_profile(profile, made) for profile in body.tables("profiles")]
     if not profiles:
         raise UnreadableError(f"{body.path}.profiles: found none; an autoscale setting has at least one")
     _bounds(profiles, made)
@@ -71,22 +71,26 @@ def _unknown_resource(resource: str) -> str:
 
 
 def _bounds(profiles: Sequence[Profile], made: Imported) -> None:
-    low = min(each.minimum for each in profiles)
+    low = min(profile.minimum for profile in profiles)
     if low == 0 and made.table.get("kind") not in AT_ZERO and made.table["scaler"] != "advice":
         low = 1
         made.note("a minimum of 0", "such a resource has at least one instance, so the minimum is 1")
-    made.table |= {"minimum": low, "maximum": max(*(each.maximum for each in profiles), low, 1)}
-    base = next((each for each in profiles if not each.recurs and each.fixed is None), profiles[0])
+    made.table |= {"minimum": low, "maximum": max(*(profile.maximum for profile in profiles), low, 1)}
+    base = next(
+        (profile for profile in profiles if not profile.recurs and profile.fixed is None), profiles[0]
+    )
     capacity = min(max(base.default, low), made.table["maximum"])
     made.table["fallback"] = {"capacity": capacity}
 
 
 def _ruled(profiles: Sequence[Profile], made: Imported) -> Profile | None:
     """The profile whose rules are carried over: the default one's, or the first there are."""
-    with_rules = [each for each in profiles if each.rules]
+    with_rules = [profile for profile in profiles if profile.rules]
     if not with_rules:
         return None
-    chosen = next((each for each in with_rules if not each.recurs and each.fixed is None), with_rules[0])
+    chosen = next(
+        (profile for profile in with_rules if not profile.recurs and profile.fixed is None), with_rules[0]
+    )
     wanted = [_shape(rule) for rule in chosen.rules]
     for other in profiles:
         if other is chosen or [_shape(rule) for rule in other.rules] == wanted:
@@ -118,8 +122,8 @@ def _shape(rule: Given) -> tuple[Any, ...]:
 
 def _cooldowns(conditions: Sequence[Condition], made: Imported) -> None:
     """Ours are per direction: that of scaling in counts from any change."""
-    out = [each.cooldown for each in conditions if each.out]
-    inward = [each.cooldown for each in conditions if not each.out]
+    out = [condition.cooldown for condition in conditions if condition.out]
+    inward = [condition.cooldown for condition in conditions if not condition.out]
     if out:
         made.table["out"] = {"cooldown": span_text(max(out))}
     if inward:

@@ -27,7 +27,7 @@ class Given:
     def __init__(self, value: Any, path: str) -> None:
         self.path = path
         known = value if isinstance(value, Mapping) else {}
-        self._values = {str(key).casefold(): each for key, each in known.items()}
+        self._values = {str(key).casefold(): member for key, member in known.items()}
         self._unasked = {str(key).casefold(): one_line(str(key)) for key in known}
 
     def has(self, name: str) -> bool:
@@ -47,21 +47,21 @@ class Given:
 
     def at(self, *names: str) -> Given:
         """A table within tables; an empty one where it is not there."""
-        found: Given = self
+        inner: Given = self
         for name in names:
-            found = Given(found._values.get(name.casefold()), f"{found.path}.{name}")
-        return found
+            inner = Given(inner._values.get(name.casefold()), f"{inner.path}.{name}")
+        return inner
 
     def tables(self, name: str) -> list[Given]:
         value = self._values.get(name.casefold())
         entries = value if isinstance(value, list) else []
-        return [Given(each, f"{self.path}.{name}[{index}]") for index, each in enumerate(entries)]
+        return [Given(entry, f"{self.path}.{name}[{index}]") for index, entry in enumerate(entries)]
 
     def listed(self, name: str) -> list[Any]:
         """The plain values of a list; a single one is a list of one."""
         value = self._values.get(name.casefold())
         entries = value if isinstance(value, list) else [value] if self.has(name) else []
-        return [each for each in entries if isinstance(each, str | int | float)]
+        return [entry for entry in entries if isinstance(entry, str | int | float)]
 
     def text(self, name: str, default: str = "") -> str:
         value = self._values.get(name.casefold())
@@ -80,28 +80,28 @@ class Given:
     def flag(self, name: str, *, default: bool) -> bool:
         if not self.has(name):
             return default
-        found = _FLAGS.get(self.text(name).casefold())
-        if found is None:
+        flag = _FLAGS.get(self.text(name).casefold())
+        if flag is None:
             raise self.unreadable(name, "true or false is accepted")
-        return found
+        return flag
 
     def number(self, name: str, default: float) -> float:
         if not self.has(name):
             return default
         value = self._values[name.casefold()]
         try:
-            found = float("" if isinstance(value, bool) else value)
+            number = float("" if isinstance(value, bool) else value)
         except (TypeError, ValueError, OverflowError):
-            found = float("nan")
-        if not isfinite(found) or abs(found) > _MOST:
+            number = float("nan")
+        if not isfinite(number) or abs(number) > _MOST:
             raise self.unreadable(name, "a number is accepted")
-        return found
+        return number
 
     def whole(self, name: str, default: int, most: int = 1_000_000) -> int:
-        found = self.number(name, default)
-        if found != int(found) or not 0 <= found <= most:
+        number = self.number(name, default)
+        if number != int(number) or not 0 <= number <= most:
             raise self.unreadable(name, f"a whole number of 0 to {most} is accepted")
-        return int(found)
+        return int(number)
 
     def seconds(self, name: str, default: float) -> float:
         """Of `PT5M`, `0:05:00` or `1 day, 0:00:00`."""
@@ -115,10 +115,10 @@ class Given:
         else:
             raise self.unreadable(name, "a duration such as PT5M is accepted")
         units = zip(parts, (86_400, 3_600, 60, 1), strict=True)
-        found = sum(float(part[:9]) * unit for part, unit in units if part)
-        if found > 1e8:
+        seconds = sum(float(part[:9]) * unit for part, unit in units if part)
+        if seconds > 1e8:
             raise self.unreadable(name, "a duration of at most some years is accepted")
-        return found
+        return seconds
 
     def seconds_of(self, name: str, default: float) -> float:
         """A number of seconds."""
@@ -147,18 +147,18 @@ def objects_in(document: Any, levels: int = 4) -> Iterator[Any]:
     """The objects of a document: of a list, of a template's resources (by names, too, as Bicep writes them) and of those of its modules,
     of a list of Kubernetes, or the document itself.
     """
-    found = document
+    members = document
     if isinstance(document, Mapping):
         inner = document.get("properties")
         template = document.get("template") or (isinstance(inner, Mapping) and inner.get("template"))
         if isinstance(template, Mapping) and "resources" in template:
             document = template
         lists = (document[key] for key in ("resources", "items", "value") if key in document)
-        found = next((each for each in lists if isinstance(each, list)), None)
-        if found is None and isinstance(named := document.get("resources"), Mapping):
-            found = list(named.values())
-    if isinstance(found, list) and levels:
-        for each in found:
-            yield from objects_in(each, levels - 1)
+        members = next((candidate for candidate in lists if isinstance(candidate, list)), None)
+        if members is None and isinstance(named := document.get("resources"), Mapping):
+            members = list(named.values())
+    if isinstance(members, list) and levels:
+        for member in members:
+            yield from objects_in(member, levels - 1)
     elif isinstance(document, Mapping):
         yield document

@@ -94,32 +94,32 @@ class Written(Struct, frozen=True):
     notes: dict[str, list[str]]
 
 
-def written(found: Sequence[Imported], source: str) -> Written:
+def written(targets: Sequence[Imported], source: str) -> Written:
     """The file with all targets."""
-    names = _names(found)
+    names = _names(targets)
     webhooks: dict[str, Any] = {}
     settings: dict[str, str] = {}
-    for name, imported in zip(names, found, strict=True):
+    for name, imported in zip(names, targets, strict=True):
         for key, hook in imported.webhooks.items():  # two settings may have one name
             webhooks[key if key not in webhooks else f"{key}-{len(webhooks) + 1}"] = {
                 **hook,
                 "targets": [name],
             }
         settings |= imported.settings
-    lines = list(_head(found, source, settings))
+    lines = list(_head(targets, source, settings))
     if webhooks:
         lines += ["", *table_lines("notify", {"webhooks": webhooks})]
-    for name, imported in zip(names, found, strict=True):
+    for name, imported in zip(names, targets, strict=True):
         lines += ["", f"# {shorten(one_line(imported.source), 200)}"]
         lines += [f"# Not as it was: {note}" for note in imported.notes]
         lines += table_lines(f"targets.{bare_key(name)}", imported.whole)
     text = "\n".join(lines) + "\n"
-    notes = {name: imported.notes for name, imported in zip(names, found, strict=True)}
+    notes = {name: imported.notes for name, imported in zip(names, targets, strict=True)}
     return Written(text, settings, notes)
 
 
-def _head(found: Sequence[Imported], source: str, settings: Mapping[str, str]) -> Iterator[str]:
-    yield f"# Written by `tidemark import` from {one_line(source)}: {count_text(len(found), 'target')}."
+def _head(targets: Sequence[Imported], source: str, settings: Mapping[str, str]) -> Iterator[str]:
+    yield f"# Written by `tidemark import` from {one_line(source)}: {count_text(len(targets), 'target')}."
     yield "# Read each line that says `Not as it was`. Every setting is explained in docs/policies.md."
     if settings:
         yield "#"
@@ -128,9 +128,11 @@ def _head(found: Sequence[Imported], source: str, settings: Mapping[str, str]) -
     yield "version = 1"
 
 
-def _names(found: Iterable[Imported]) -> list[str]:
+def _names(targets: Iterable[Imported]) -> list[str]:
     """A name of its own for each target."""
-    names = [re.sub(r"[^\w.-]+", "-", imported.name, flags=re.ASCII)[:180].strip("-.") for imported in found]
+    names = [
+        re.sub(r"[^\w.-]+", "-", imported.name, flags=re.ASCII)[:180].strip("-.") for imported in targets
+    ]
     return distinct_keys(name or "target" for name in names)
 
 

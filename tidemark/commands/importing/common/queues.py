@@ -44,22 +44,22 @@ def full_id(text: str) -> str:
 def queue_of(uri: str, made: Imported) -> dict[str, Any] | None:
     """The collector of a queue's length, if a URI names a queue."""
     try:
-        found = ResourceId.parse(uri)
+        resource = ResourceId.parse(uri)
     except ValueError:
         return None
-    kinds = "/".join(kind.casefold() for kind, _ in found.parts)
-    service = (found.provider.casefold(), kinds)
-    owner = found.parts[0][1]
+    kinds = "/".join(kind.casefold() for kind, _ in resource.parts)
+    service = (resource.provider.casefold(), kinds)
+    owner = resource.parts[0][1]
     if service == ("microsoft.servicebus", "namespaces/queues"):
         return {
             "collector": "service_bus_queue",
             "connection": add_identity_connection(made, BUS, owner),
-            "queue": found.name,
+            "queue": resource.name,
         }
     if service == ("microsoft.storage", "storageaccounts/services/queues"):
         return {
             "collector": "storage_queue",
             "connection": add_identity_connection(made, QUEUES, owner),
-            "queue": found.name,
+            "queue": resource.name,
         }
     return None

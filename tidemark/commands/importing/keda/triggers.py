@@ -69,8 +69,8 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
             "there is no collector for it; prometheus, http_json, log_query or a class of your own can read its number",
         )
         return None
-    found = reader(meta, where, made)
-    if found is None:
+    counted = reader(meta, where, made)
+    if counted is None:
         return None
     if given.has("authenticationRef"):
         ref = given.at("authenticationRef").text("name", "?")
@@ -78,15 +78,15 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
             f"TriggerAuthentication {ref} of {where}",
             "it is not read: the app's identity, or the app settings that it needs, take its place",
         )
-    target = meta.number(found.target, found.default)
+    target = meta.number(counted.target, counted.default)
     if target <= 0:
-        raise meta.unreadable(found.target, "a number above 0 is accepted")
-    activation = max(meta.number(found.activation, 0), 0)
+        raise meta.unreadable(counted.target, "a number above 0 is accepted")
+    activation = max(meta.number(counted.activation, 0), 0)
     _note_unasked(meta, where, made)
     window = span_text(_window(cooldown, made))
     return Trigger(
         name=given.text("name"),
-        metric=made.metric(given.text("name") or found.base, {**found.options, "window": window}),
+        metric=made.metric(given.text("name") or counted.base, {**counted.options, "window": window}),
         target=target,
         activation=activation,
         value=given.text("metricType", "AverageValue") == "Value",
@@ -179,9 +179,9 @@ def _pattern(regex: str) -> str | None:
     body = regex.removeprefix("^").removesuffix("$")
     if "".join(match[0] for match in _PIECES.finditer(body)) != body:
         return None
-    found = "".join("*" if m[1] else "?" if m[2] else (m[3] or m[4])[-1] for m in _PIECES.finditer(body))
-    found = f"{'' if regex.startswith('^') else '*'}{found}{'' if regex.endswith('$') else '*'}"
-    return re.sub(r"\*+", "*", found)
+    pattern = "".join("*" if m[1] else "?" if m[2] else (m[3] or m[4])[-1] for m in _PIECES.finditer(body))
+    pattern = f"{'' if regex.startswith('^') else '*'}{pattern}{'' if regex.endswith('$') else '*'}"
+    return re.sub(r"\*+", "*", pattern)
 
 
 def _storage(meta: Given, where: str, made: Imported) -> _Read:
@@ -369,13 +369,13 @@ def _monitor(meta: Given, where: str, made: Imported) -> _Read | None:
 
 def _grain(meta: Given, where: str, made: Imported) -> str:
     wanted = meta.seconds("metricAggregationInterval", 300.0)
-    found = max((grain for grain in _GRAINS if grain <= wanted), default=min(_GRAINS))
-    if found != wanted:
+    grain_read = max((grain for grain in _GRAINS if grain <= wanted), default=min(_GRAINS))
+    if grain_read != wanted:
         made.note(
             f"metricAggregationInterval of {where}",
-            f"{span_text(wanted)} is read as {span_text(found)}, a grain of Azure Monitor",
+            f"{span_text(wanted)} is read as {span_text(grain_read)}, a grain of Azure Monitor",
         )
-    return span_text(found)
+    return span_text(grain_read)
 
 
 _AGGREGATIONS = frozenset({"average", "minimum", "maximum", "total", "count"})

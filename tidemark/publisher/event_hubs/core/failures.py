@@ -64,9 +64,9 @@ def of_another_hub(before: str, now: str | None) -> str:
     )
 
 
-def of_forgotten(id_: int | None, story: str, pending: PendingSet | None) -> str:
+def of_forgotten(id_: int | None, reason: str, pending: PendingSet | None) -> str:
     """The service cannot say whether the pending set is stored; without one, whether the hub is the same."""
-    prefix = f"{story}; the service has forgotten producer {id_}, so"
+    prefix = f"{reason}; the service has forgotten producer {id_}, so"
     if pending is None:
         return (
             f"{prefix} the hub may have been recreated; the saved state, of an earlier version, does not identify its hub. If the "
@@ -80,9 +80,9 @@ def of_forgotten(id_: int | None, story: str, pending: PendingSet | None) -> str
     )
 
 
-def of_forgotten_option(id_: int | None, story: str) -> str:
+def of_forgotten_option(id_: int | None, reason: str) -> str:
     return (
-        f"{story}; the service does not know producer_group_id {id_} of the options. Leave the option out: the service then "
+        f"{reason}; the service does not know producer_group_id {id_} of the options. Leave the option out: the service then "
         "assigns a new id, under which a set with an unknown outcome may be stored twice if it is sent again"
     )
 

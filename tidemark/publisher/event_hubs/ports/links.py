@@ -32,8 +32,8 @@ class EncodedEvent(NamedTuple):
 class LinkError(Exception):
     """The link could not be opened, or did not accept the events. `link_lost`: open another one."""
 
-    def __init__(self, kind: FailureKind, story: str, *, link_lost: bool) -> None:
-        super().__init__(story)
+    def __init__(self, kind: FailureKind, text: str, *, link_lost: bool) -> None:
+        super().__init__(text)
         self.kind = kind
         self.link_lost = link_lost
 

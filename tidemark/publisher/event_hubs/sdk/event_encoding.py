@@ -88,11 +88,11 @@ def data_section(body: bytes) -> bytes:
     return (_SHORT_DATA + bytes((size,)) if size < 256 else _DATA + _LENGTH.pack(size)) + body
 
 
-def _annotations(own: dict[Any, Any]) -> tuple[bytes, int]:
+def _annotations(kept: dict[Any, Any]) -> tuple[bytes, int]:
     """The encoded keys and values of an event's own annotations, and how many those are."""
-    if not own:
+    if not kept:
         return b"", 0
-    section = _encoded(Message(message_annotations=own))
+    section = _encoded(Message(message_annotations=kept))
     if section[: len(_ANNOTATIONS)] != _ANNOTATIONS or section[3] not in {0xC1, 0xD1}:
         raise AssertionError(f"annotations in another encoding: {section[:12]!r}")
     if section[3] == 0xC1:

@@ -261,8 +261,8 @@ class _Delivery:
         return self.pending is not None and bool(self.pending.sent)
 
 
-def _raise_unanswered(story: str) -> NoReturn:
-    raise LinkError(FailureKind.UNKNOWN, story, link_lost=True) from None
+def _raise_unanswered(reason: str) -> NoReturn:
+    raise LinkError(FailureKind.UNKNOWN, reason, link_lost=True) from None
 
 
 def _raise_rejection(state: dict[str, Any]) -> NoReturn:

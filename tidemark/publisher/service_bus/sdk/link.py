@@ -191,6 +191,6 @@ def _condition(error: ServiceBusError) -> str:
     return str(getattr(condition, "value", condition) or "").removeprefix("b'").removesuffix("'")
 
 
-def _number(pattern: re.Pattern[str], story: str, kind: Callable[[str], _Number]) -> _Number | None:
-    match = pattern.search(story)
+def _number(pattern: re.Pattern[str], text: str, kind: Callable[[str], _Number]) -> _Number | None:
+    match = pattern.search(text)
     return kind(match[1]) if match else None
