@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -89,6 +90,7 @@ def _connections(config: ConsumerConfig, settings: Mapping[str, str], store: str
 
 def run(work: Callable[[], Coroutine[Any, Any, _T]], whom: Callable[[], str]) -> _T:
     """The result of `work`; an expected error becomes one message and exit status 1. `whom` it asks is printed if it is slow."""
+    import_module("consumer.running.assembly")  # it loads the SDKs, and asks nobody
     try:
         with say_if_slow(whom, errors):
             return asyncio.run(work())

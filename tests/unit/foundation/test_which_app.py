@@ -145,6 +145,33 @@ def test_a_service_that_is_not_there_is_named_with_its_setting_while_it_is_waite
     assert "s3cret" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("checkpoints show", "consumer.running.assembly"),
+        ("dead-letters list", "consumer.running.assembly"),
+        ("publish --hub flights --file {file}", "tidemark.publisher.event_hubs.producer"),
+        ("send --queue q --connection Bus --file {file}", "tidemark.publisher.service_bus.sender"),
+    ],
+)
+def test_while_an_sdk_is_loaded_nobody_is_asked(command, module, tmp_path, monkeypatch):
+    """It takes seconds where a machine has much else to do."""
+
+    order = []
+    monkeypatch.setattr("consumer.cli.support.import_module", order.append)
+    monkeypatch.setattr("tidemark.publisher.cli.command.import_module", order.append)
+    monkeypatch.setattr(
+        "tidemark.foundation.http.which_app.Timer",
+        lambda *_: SimpleNamespace(start=lambda: order.append("timer"), cancel=lambda: None),
+    )
+    (tmp_path / "lines.txt").write_text("one\n")
+    words = command.format(file=tmp_path / "lines.txt").split()
+
+    CliRunner().invoke(command_line(), [*words, "--root", str(tmp_path)])
+
+    assert order == [module, "timer"]
+
+
 def test_of_a_deployed_app_only_the_host_is_shown_while_it_is_waited_for(tmp_path):
     shown = reached(tmp_path, "https://acme.azurewebsites.net/api/scaling?code=s3cret", None)
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
 
@@ -107,9 +108,12 @@ def report_early_end(
 
 
 def say_if_slow(
-    root: Path, asked: Mapping[str, str]
+    root: Path, asked: Mapping[str, str], module: str
 ) -> contextlib.AbstractContextManager[Callable[[], None]]:
-    """`which_app.say_if_slow` for these connections: what of each, by its app setting."""
+    """`which_app.say_if_slow` for these connections: what of each, by its app setting. `module` is loaded first, with an SDK: that
+    asks nobody.
+    """
+    import_module(module)
 
     def whom() -> str:
         settings = load_settings(root)

@@ -114,10 +114,10 @@ def publish(options: Options) -> None:
     producer has taken over or the state does not match, 130 stopped by a signal, 1 any other error.
     """
     how_to_go_on = "; start it again with the same --state to go on" if options.state is not None else ""
-    hub = f"--hub {options.hub}"
+    hub, asked = f"--hub {options.hub}", {options.connection: f"hub {options.hub}"}
     with (
         command.report_early_end(hub, options.connection, stopped=f"stopped{how_to_go_on}"),
-        command.say_if_slow(options.root, {options.connection: f"hub {options.hub}"}) as answered,
+        command.say_if_slow(options.root, asked, "tidemark.publisher.event_hubs.producer") as answered,
     ):
         counts = asyncio.run(_publish(options, load_settings(options.root), answered))
     console.print(_summary(counts))

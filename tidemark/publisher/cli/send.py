@@ -98,7 +98,7 @@ def send(options: Options) -> None:
     asked = {options.connection: entity.removeprefix("--"), **storage}
     with (
         command.report_early_end(entity, options.connection, claims=options.storage),
-        command.say_if_slow(options.root, asked) as answered,
+        command.say_if_slow(options.root, asked, "tidemark.publisher.service_bus.sender") as answered,
     ):
         summary = asyncio.run(_send(options, answered))
     _print(summary, as_json=options.json)
