@@ -24,11 +24,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from consumer.config import read_config
+from consumer.core.parked import SUFFIX
 from consumer.definition.model import HubDefinition
 from consumer.model import DeadLetter
 from consumer.ports import DeadLetterStore
 from consumer.running.assembly import Parts
-from consumer.running.writing.parking import SUFFIX
 from spark_jobs.platform.consumer_hub import for_executors, has_other_sinks
 from spark_jobs.platform.data_source import Source, stepped
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
