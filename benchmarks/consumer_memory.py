@@ -53,13 +53,13 @@ def sample(child: ChildProcess, seconds: float) -> list[tuple[float, float]]:
     """(seconds, MB) for so long."""
     process = psutil.Process(child.pid)
     began = time.monotonic()
-    found: list[tuple[float, float]] = []
+    samples: list[tuple[float, float]] = []
     while (now := time.monotonic() - began) < seconds:
         if not child.running:
             raise SystemExit(f"the consumer ended:\n{child.output_tail(5)}")
-        found.append((now, process.memory_info().rss / 1e6))
+        samples.append((now, process.memory_info().rss / 1e6))
         time.sleep(1.0)
-    return found
+    return samples
 
 
 def fault(world: World, method: str, which: Mapping[str, object] = REFUSED) -> None:
@@ -76,12 +76,12 @@ def ranges(world: World) -> list[dict[str, float]]:
 
 
 def refused(world: World) -> int:
-    return int(sum(each["throttled"] for each in ranges(world)))
+    return int(sum(key_range["throttled"] for key_range in ranges(world)))
 
 
 def spent(world: World) -> float:
     """Request units: what is refused here costs none."""
-    return sum(each["request_units"] for each in ranges(world))
+    return sum(key_range["request_units"] for key_range in ranges(world))
 
 
 def recover(world: World, child: ChildProcess, within: float) -> float:
@@ -110,14 +110,14 @@ def report(samples: Sequence[tuple[float, float]], warm: float) -> bool:
         table.add_row(f"{at:.0f}", f"{size:.1f}")
     steady = [(at, size) for at, size in samples if at >= warm]
     sizes = [size for _, size in steady]
-    found = slope(steady)
+    growth = slope(steady)
     console = Console()
     console.print(table)
     console.print(
-        f"After {warm:.0f} s: {min(sizes):.1f} to {max(sizes):.1f} MB, slope {found:+.2f} MB per minute "
+        f"After {warm:.0f} s: {min(sizes):.1f} to {max(sizes):.1f} MB, slope {growth:+.2f} MB per minute "
         f"(flat: below {FLAT:g})."
     )
-    return found < FLAT
+    return growth < FLAT
 
 
 def fill_hub(world: World, hub: str, partitions: int, size: int) -> None:

@@ -102,8 +102,8 @@ def _path(subject: Policy, windows: dict[str, Window], state: TargetState) -> Ca
         sample = MetricSample("m0", at, 400.0 + chance.randrange(10))
         report = MetricsReport("plan-orders", at, (sample,), (), Capacity(state.expected or 3, at))
         windows, state = absorb(subject, windows, state, report, now=at, controls=NO_CONTROLS)
-        found = decide(subject, windows, state, now=at, decision_id=decision_id("plan-orders", at))
-        state, _ = advance(subject, state, found, report_at=at, level=None)
+        made = decide(subject, windows, state, now=at, decision_id=decision_id("plan-orders", at))
+        state, _ = advance(subject, state, made, report_at=at, level=None)
         if state.pending is not None:  # what was ordered is there at once
             to = state.pending.to_capacity
             state = msgspec.structs.replace(state, pending=None, delivery=None, expected=to)
@@ -192,15 +192,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="processor time per case and run")
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
-    found: dict[str, list[float]] = {name: [] for name in CASES}
+    rates_of_case: dict[str, list[float]] = {name: [] for name in CASES}
     for _ in range(given.runs):  # round robin, so that a slow phase of the machine meets all cases
         for name, make in CASES.items():
-            found[name].append(rate(make(), given.seconds))
-    medians = {name: statistics.median(rates) for name, rates in found.items()}
+            rates_of_case[name].append(rate(make(), given.seconds))
+    medians = {name: statistics.median(rates) for name, rates in rates_of_case.items()}
     peer = next(iter(medians.values()))
     print(f"{'case':<50} {'per second':>12} {'lowest':>10} {'highest':>10} {'of the peer':>12}")
     for name, median in medians.items():
-        low, high = min(found[name]), max(found[name])
+        low, high = min(rates_of_case[name]), max(rates_of_case[name])
         print(f"{name:<50} {median:>12,.0f} {low:>10,.0f} {high:>10,.0f} {median / peer:>11.1%}")
 
 

@@ -73,8 +73,10 @@ def at_once(send: Callable[..., Awaitable[None]]) -> Callable[[Any, int, int], A
     """The same events over all partitions at the same time."""
 
     async def send_all(client: Any, size: int, count: int) -> None:
-        each = max(size, count // PARTITIONS)
-        await asyncio.gather(*(send(client, size, each, str(number)) for number in range(PARTITIONS)))
+        per_partition = max(size, count // PARTITIONS)
+        await asyncio.gather(
+            *(send(client, size, per_partition, str(number)) for number in range(PARTITIONS))
+        )
 
     return send_all
 
@@ -133,8 +135,8 @@ async def measure(connection: str, folder: Path, rounds: int) -> None:
 def report(size: int, turns: dict[str, list[Turn]]) -> None:
     """Medians; the ratios are throughputs: above 100 % is faster than the peer."""
     peer = median(turns["plain SDK (peer)"])
-    for name, found in turns.items():
-        mine = median(found)
+    for name, turns_of_peer in turns.items():
+        mine = median(turns_of_peer)
         print(
             f"{size:>16}  {name:28}{mine.cpu * 1e6:>9.1f}{mine.wall * 1e6:>10.1f}{peer.cpu / mine.cpu:>11.0%}"
             f"{peer.wall / mine.wall:>12.0%}"

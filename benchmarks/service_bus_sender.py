@@ -66,8 +66,8 @@ def naive(sender: ServiceBusSender) -> Send:
     def send(messages: Sequence[object]) -> int:
         batches = 0
         batch = sender.create_message_batch(max_size_in_bytes=LIMIT - RESERVE)
-        for each in messages:
-            message = each if isinstance(each, ServiceBusMessage) else ServiceBusMessage(each)  # type: ignore[arg-type]  # bytes
+        for given in messages:
+            message = given if isinstance(given, ServiceBusMessage) else ServiceBusMessage(given)  # type: ignore[arg-type]  # bytes
             try:
                 batch.add_message(message)
             except MessageSizeExceededError:
@@ -145,8 +145,8 @@ def compare(connection: str, work: dict[str, list[object]], rounds: int) -> Tabl
         runs: dict[str, list[tuple[Run, Run]]] = {name: [] for name in work}
         for name in track([name for _ in range(rounds) for name in work], "sending"):
             runs[name].append((measured(sends[0], work[name]), measured(sends[1], work[name])))
-    for name, found in runs.items():
-        first, second = ([pair[side] for pair in found] for side in (0, 1))
+    for name, pairs in runs.items():
+        first, second = ([pair[side] for pair in pairs] for side in (0, 1))
         cpu = [statistics.median(run.cpu for run in side) for side in (first, second)]
         rate = [1e6 / statistics.median(run.wall for run in side) for side in (first, second)]
         table.add_row(

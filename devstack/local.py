@@ -129,7 +129,9 @@ def _check_ports(ports: StackPorts, *, functions: bool = False) -> None:
         "Resource Manager": [ports.resource_manager, ports.identity, ports.control],
         "the functions": [PORT] if functions else [],
     }
-    taken = [f"{port} ({name})" for name, each in wanted.items() for port in each if not port_is_free(port)]
+    taken = [
+        f"{port} ({name})" for name, numbers in wanted.items() for port in numbers if not port_is_free(port)
+    ]
     if taken:
         raise ProcessError(
             f"in use already: port{'s' if len(taken) > 1 else ''} {', '.join(taken)}; "

@@ -72,11 +72,11 @@ def javascript_cell(how: str, world: World, documents: Path) -> Measured:
     return _result(order, {"COSMOS_SDK": str(sdk)})
 
 
-def _place(found: dict[str, object]) -> str:
+def _place(document: dict[str, object]) -> str:
     """Together what goes to one physical partition: so a call of items.bulk becomes one request of 100 operations,
     not ten of ten. The favour is ours; its user would not know.
     """
-    return hash_key([str(found["device"])])
+    return hash_key([str(document["device"])])
 
 
 def _result(order: list[str], environment: dict[str, str]) -> Measured:
@@ -96,13 +96,13 @@ def _result(order: list[str], environment: dict[str, str]) -> Measured:
 
 def measure(records: int, rounds: int, only: str) -> tuple[Rounds, float]:
     """Every cell once per round, and how busy the machine was with anything else, as a share of its cores."""
-    found: Rounds = {}
+    results: Rounds = {}
     with running_world(records) as world, TemporaryDirectory() as folder:
         documents = Path(folder) / "documents.json"
         documents.write_bytes(msgspec.json.encode(sorted(map(document, range(SINK_RECORDS)), key=_place)))
         began, busy = time.perf_counter(), _busy()
-        own = psutil.Process()
-        mine = _family(own)
+        process = psutil.Process()
+        mine = _family(process)
         for number in range(rounds):
             for name in (*CELLS, *JAVASCRIPT):
                 if only not in name:
@@ -110,9 +110,9 @@ def measure(records: int, rounds: int, only: str) -> tuple[Rounds, float]:
                 print(f"round {number + 1} of {rounds}: {name:40}", end="\r", file=sys.stderr)
                 how = JAVASCRIPT.get(name)
                 result = javascript_cell(how, world, documents) if how else python_cell(name, world)
-                found.setdefault(name, []).append(result)
-        others = _busy() - busy - (_family(own) - mine)
-        return found, others / (time.perf_counter() - began) / (os.cpu_count() or 1)
+                results.setdefault(name, []).append(result)
+        others = _busy() - busy - (_family(process) - mine)
+        return results, others / (time.perf_counter() - began) / (os.cpu_count() or 1)
 
 
 def _busy() -> float:
@@ -120,11 +120,11 @@ def _busy() -> float:
     return float(times.user + times.system + times.nice)
 
 
-def _family(own: psutil.Process) -> float:
+def _family(process: psutil.Process) -> float:
     """CPU seconds of this process and all its children, the ended ones too."""
-    times = own.cpu_times()
+    times = process.cpu_times()
     total = times.user + times.system + times.children_user + times.children_system
-    for child in own.children():
+    for child in process.children():
         total += child.cpu_times().user + child.cpu_times().system
     return float(total)
 
@@ -148,8 +148,8 @@ def report(rounds: Rounds, others: float) -> None:
         if ours not in rounds or peer not in rounds:
             continue
         median, best = (
-            kind(each.cpu / each.records for each in rounds[peer])
-            / kind(each.cpu / each.records for each in rounds[ours])
+            kind(run.cpu / run.records for run in rounds[peer])
+            / kind(run.cpu / run.records for run in rounds[ours])
             for kind in (statistics.median, min)
         )
         met = "" if target is None else ("yes" if median >= target else "no")
@@ -158,7 +158,7 @@ def report(rounds: Rounds, others: float) -> None:
         )
     console.print(table)
     if "ours" in rounds:
-        rate = 1 / statistics.median(each.cpu / each.records for each in rounds["ours"])
+        rate = 1 / statistics.median(run.cpu / run.records for run in rounds["ours"])
         met = "met" if rate >= RATE_TARGET else "missed"
         console.print(f"End to end: {rate:,.0f} records per second and core (target {RATE_TARGET:,}: {met}).")
     console.print(f"Other processes took {others:.0%} of the machine's {os.cpu_count()} cores meanwhile.")

@@ -190,8 +190,8 @@ def rows(folder: Path) -> list[Row]:
 
 def microseconds(call: Callable[[], Any]) -> float:
     """CPU time of one call: of the quickest round."""
-    if isinstance(found := call(), Rejection):
-        raise SystemExit(f"the benchmark's own event was rejected: {found}")
+    if isinstance(result := call(), Rejection):
+        raise SystemExit(f"the benchmark's own event was rejected: {result}")
     count, best = 1, float("inf")
     while count < 1 << 24:
         began = time.process_time()

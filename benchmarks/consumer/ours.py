@@ -76,7 +76,10 @@ async def without_hub(
     """The same from the moment an event is received."""
     events = _events(as_avro if avro else None)
     if traced:
-        events = {partition: [_with_context(event) for event in each] for partition, each in events.items()}
+        events = {
+            partition: [_with_context(event) for event in of_partition]
+            for partition, of_partition in events.items()
+        }
     meter.begin()
     meter.first()
     checkpoints = MemoryCheckpointStore()
@@ -93,7 +96,9 @@ async def without_hub(
     await driver.open()
     for partition in events:
         driver.claimed(await checkpoints.claim(partition, "benchmark", deadline=0.0))
-    await asyncio.gather(*(_receive(driver, partition, each) for partition, each in events.items()))
+    await asyncio.gather(
+        *(_receive(driver, partition, of_partition) for partition, of_partition in events.items())
+    )
     meter.done(sum(map(len, events.values())))
     await driver.aclose()
     await sink.aclose()
@@ -239,22 +244,22 @@ def _sink(world: World, writing: WriteOptions | None = None) -> CosmosBulkSink:
 
 
 def _all_events(*, after: int = 0) -> list[Event]:
-    return [event for each in _events(after=after).values() for event in each]
+    return [event for of_partition in _events(after=after).values() for event in of_partition]
 
 
 def _events(made: Callable[[Event], Event] | None = None, *, after: int = 0) -> dict[str, list[Event]]:
     """As JSON, or what `made` makes of that."""
     now = time.time()
-    found: dict[str, list[Event]] = {}
+    by_partition: dict[str, list[Event]] = {}
     for partition in range(PARTITIONS):
         mine = range(SINK_RECORDS)[partition::PARTITIONS]
-        found[str(partition)] = [
+        by_partition[str(partition)] = [
             Event(str(partition), after + number, str(number * 1100), now, body)
             for number, body in enumerate(bodies(mine))
         ]
         if made is not None:
-            found[str(partition)] = [made(event) for event in found[str(partition)]]
-    return found
+            by_partition[str(partition)] = [made(event) for event in by_partition[str(partition)]]
+    return by_partition
 
 
 UPDATES = {

@@ -74,7 +74,7 @@ async def batches(world: World, meter: Meter) -> None:
 
     async def send(container: ContainerProxy, key: str, documents: Sequence[dict[str, Any]]) -> None:
         async with free:
-            operations = [("upsert", (each,)) for each in documents]
+            operations = [("upsert", (document,)) for document in documents]
             await container.execute_item_batch(operations, partition_key=key)
 
     async def write(container: ContainerProxy, events: Sequence[EventData]) -> int:

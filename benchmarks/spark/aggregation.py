@@ -249,10 +249,10 @@ def started_cell(
 
 
 def told_by(cell: subprocess.Popen[str]) -> dict[str, float]:
-    told, _ = cell.communicate()
+    output, _ = cell.communicate()
     if cell.returncode:
         raise subprocess.CalledProcessError(cell.returncode, cell.args)
-    measured: dict[str, float] = json.loads(told.splitlines()[-1])
+    measured: dict[str, float] = json.loads(output.splitlines()[-1])
     return measured
 
 
@@ -282,8 +282,8 @@ def check(kind: str, own_engine: str, scratch: Path, cores: int) -> str:
         return f"'{path}/*.parquet'" if path.is_dir() else f"'{path}'"
 
     connection = duckdb.connect()
-    peer, own = table("duckdb"), table(own_engine)
-    join = f"from {peer} d full join {own} t on d.target = t.subject and d.metric = t.metric and d.start = epoch_us(t.window_start)"
+    peer, ours = table("duckdb"), table(own_engine)
+    join = f"from {peer} d full join {ours} t on d.target = t.subject and d.metric = t.metric and d.start = epoch_us(t.window_start)"
     if kind == "sums":
         wrong = connection.execute(
             f"select count(*), count(*) filter (d.samples is distinct from t.samples"
@@ -351,19 +351,19 @@ def compare(data: Path, rows: int, scratch: Path, given: argparse.Namespace) -> 
                     measured[engine, cores].append(measure(engine, kind, data, scratch, cores))
             checked = check(kind, "tidemark", scratch, 2)
         print(f"\n{kind}: {checked}")
-        found = {cell: median(of) for cell, of in measured.items()}
-        print_cells({engine: found[engine, 2] for engine in given.engines})
-        print_scaling(found)
+        medians = {cell: median(of) for cell, of in measured.items()}
+        print_cells({engine: medians[engine, 2] for engine in given.engines})
+        print_scaling(medians)
         gain = machine_gain(kind, data, scratch)
         print(f"  two processes that share nothing do {gain:.2f} times the work of one", flush=True)
 
 
 def compare_on_spark(data: Path, scratch: Path, rows: int) -> None:
     """On two cores, all three windows. The fastest peer on files of this machine makes one window, of minutes."""
-    found = {engine: measure(engine, KINDS[0], data, scratch, 2) for engine in (*CELLS, *SPARK_CELLS)}
+    cells = {engine: measure(engine, KINDS[0], data, scratch, 2) for engine in (*CELLS, *SPARK_CELLS)}
     print(f"\nSpark, {rows:,} rows")
-    print_cells(found)
-    share = found["shuffle"]["work"] / found["groupBy"]["work"]
+    print_cells(cells)
+    share = cells["shuffle"]["work"] / cells["groupBy"]["work"]
     print(f"  the shuffle takes {share:.2f} times the work of groupBy", flush=True)
 
 
@@ -371,13 +371,13 @@ def median(cells: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(cell[name] for cell in cells) for name in cells[0]}
 
 
-def print_cells(found: dict[str, dict[str, float]]) -> None:
-    peers = [found[peer] for peer in PEERS if peer in found]
+def print_cells(cells: dict[str, dict[str, float]]) -> None:
+    peers = [cells[peer] for peer in PEERS if peer in cells]
     fastest, fastest_work = (min(peer[name] for peer in peers) for name in ("cpu", "work"))
     print(
         f"  {'':10}{'start':>9}{'work':>9}{'ratio':>8}{'both':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}{'load':>7}"
     )
-    for engine, cell in found.items():
+    for engine, cell in cells.items():
         start, ratios = cell["cpu"] - cell["work"], (cell["work"] / fastest_work, cell["cpu"] / fastest)
         print(
             f"  {engine:10}{start:9.2f}{cell['work']:9.2f}{ratios[0]:8.2f}{cell['cpu']:9.2f}{ratios[1]:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}{cell['load']:7.1f}",
@@ -385,9 +385,9 @@ def print_cells(found: dict[str, dict[str, float]]) -> None:
         )
 
 
-def print_scaling(found: dict[tuple[str, int], dict[str, float]]) -> None:
-    for engine in dict.fromkeys(engine for engine, _ in found):
-        one, two = found[engine, 1], found[engine, 2]
+def print_scaling(cells: dict[tuple[str, int], dict[str, float]]) -> None:
+    for engine in dict.fromkeys(engine for engine, _ in cells):
+        one, two = cells[engine, 1], cells[engine, 2]
         gain, gain_work = (one[name] / two[name] for name in ("wall", "wall_work"))
         print(
             f"  {engine} on 1 core: {one['wall']:.1f} s of wall time, {one['wall_work']:.1f} of them work;"

@@ -200,14 +200,14 @@ def main() -> None:
             done = subprocess.run(
                 command, check=True, capture_output=True, text=True, cwd=ROOT, env=os.environ
             )
-            found = json.loads(done.stdout.splitlines()[-1])
+            measured = json.loads(done.stdout.splitlines()[-1])
             if wanted == "bare":
-                loop = found["work"]
-            each = found["work"] / evaluations
-            ratio = f"{found['work'] / loop:.2f}" if loop else "-"
+                loop = measured["work"]
+            per_evaluation = measured["work"] / evaluations
+            ratio = f"{measured['work'] / loop:.2f}" if loop else "-"
             print(
-                f"{wanted:<18} {found['wall']:>8.1f} {found['work']:>8.1f} {found['cpu']:>8.1f} {each * 1e6:>8.2f} "
-                f"{1 / each:>14,.0f} {ratio:>8} {found['peak']:>7,.0f}",
+                f"{wanted:<18} {measured['wall']:>8.1f} {measured['work']:>8.1f} {measured['cpu']:>8.1f} {per_evaluation * 1e6:>8.2f} "
+                f"{1 / per_evaluation:>14,.0f} {ratio:>8} {measured['peak']:>7,.0f}",
                 flush=True,
             )
 

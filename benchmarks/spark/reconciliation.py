@@ -77,14 +77,14 @@ def planted(count: int) -> dict[str, Any]:
 def expected(count: int) -> dict[str, int]:
     made = {name: int(where.sum()) * PARTITIONS for name, where in planted(count).items()}
     both = made["letters"] - made["dead_lettered"]
-    found = {
+    counts = {
         "written": made["documents"],
         **{name: made[name] for name in ("dead_lettered", "lost", "pending")},
         "duplicates": both + made["twice"],
         "copies": ((count - 1) % PER_SECOND + 1) * PARTITIONS,
         "missing": GAP * PARTITIONS,
     }
-    return {name: number for name, number in found.items() if number}
+    return {name: number for name, number in counts.items() if number}
 
 
 # -- files
@@ -149,11 +149,11 @@ def block_of(partition: int, sequence: Any, begin: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    zigzag, found = 2 * value, bytearray()
+    zigzag, encoded = 2 * value, bytearray()
     while zigzag > 127:
-        found.append(zigzag & 127 | 128)
+        encoded.append(zigzag & 127 | 128)
         zigzag >>= 7
-    return bytes([*found, zigzag])
+    return bytes([*encoded, zigzag])
 
 
 def write_documents(root: Path, count: int) -> None:
@@ -169,17 +169,17 @@ def write_documents(root: Path, count: int) -> None:
         places = np.arange(begin, min(begin + step, count))
         places = np.concatenate([places[made["documents"][places]], places[made["twice"][places]]])
         for partition in range(PARTITIONS):
-            own = sequence[places].astype("U12")
+            texts = sequence[places].astype("U12")
             seconds = START.timestamp() + places // PER_SECOND
-            fields = np.char.add(f'{{"partition": "{partition}", "sequence_number": ', own)
+            fields = np.char.add(f'{{"partition": "{partition}", "sequence_number": ', texts)
             fields = np.char.add(
                 np.char.add(fields, ', "enqueued_at": '), seconds.astype(np.int64).astype("U12")
             )
-            ids = np.char.zfill(own, 12)
+            ids = np.char.zfill(texts, 12)
             second = np.arange(len(places)) >= made["documents"][begin : begin + step].sum()
             table = pa.table(
                 [
-                    np.char.add(f"{HUB}~{partition}~", own),
+                    np.char.add(f"{HUB}~{partition}~", texts),
                     np.where(
                         second,
                         np.char.add(f"{partition}-", np.char.add(ids, "-again")),
@@ -263,14 +263,18 @@ def run_cell(data: Path, result: Path, count: int, identity: str, cores: int) ->
     settings = Settings(consumer=consumer, capture=str(data / "capture"), output=str(result))
     with given_sides(data, count, identity):
         spark = spark_session("reconciliation", cores=cores, memory="4g")
-        found, _ = run(settings, spark)
+        findings, _ = run(settings, spark)
         measured = {"cpu": cpu_seconds(), "mb": peak_megabytes()}
         spark.stop()
-    counts = {status.value: number for status, number in found.counts.items()}
-    counts |= {"duplicates": found.duplicates_total, "copies": found.copies, "missing": found.missing}
+    counts = {status.value: number for status, number in findings.counts.items()}
+    counts |= {
+        "duplicates": findings.duplicates_total,
+        "copies": findings.copies,
+        "missing": findings.missing,
+    }
     measured |= {"wall": time.perf_counter() - begun, "load": load}
-    told = {name: number for name, number in counts.items() if number}
-    print(json.dumps({"measured": measured, "found": told}))
+    positive = {name: number for name, number in counts.items() if number}
+    print(json.dumps({"measured": measured, "found": positive}))
 
 
 def measure(tree: Path, data: Path, scratch: Path, count: int, given: argparse.Namespace) -> dict[str, float]:
@@ -281,9 +285,9 @@ def measure(tree: Path, data: Path, scratch: Path, count: int, given: argparse.N
     argv += ["--events", str(given.events), "--identity", given.identity, "--cores", str(given.cores)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(argv, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["found"] == expected(count), (told["found"], expected(count))
-    measured: dict[str, float] = told["measured"]
+    reported = json.loads(done.stdout.splitlines()[-1])
+    assert reported["found"] == expected(count), (reported["found"], expected(count))
+    measured: dict[str, float] = reported["measured"]
     return measured
 
 
@@ -338,13 +342,13 @@ def compare(trees: dict[str, Path], data: Path, scratch: Path, count: int, given
     total = count * PARTITIONS
     print(f"{total:,} events in {PARTITIONS} partitions, ids by {given.identity}, {given.cores} cores")
     print(f"  {'':10}{'wall s':>9}{'CPU s':>9}{'events/s':>10}{'peak MB':>9}{'load':>7}")
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
     for _ in range(given.rounds):
         for name, tree in trees.items():
-            found[name].append(measure(tree, data, scratch, count, given))
+            results[name].append(measure(tree, data, scratch, count, given))
     middle = {
         name: {key: statistics.median(cell[key] for cell in cells) for key in cells[0]}
-        for name, cells in found.items()
+        for name, cells in results.items()
     }
     for name, cell in middle.items():
         print(

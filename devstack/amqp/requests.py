@@ -60,7 +60,7 @@ class RequestNode:
         self._answer(request, reply)
 
     def _response_link(self, link: IncomingLink, request: Request) -> "_ResponseLink":
-        candidates = [each for each in self._response_links if each.link.session is link.session]
+        candidates = [other for other in self._response_links if other.link.session is link.session]
         for candidate in candidates:
             if request.reply_to is not None and candidate.link.reply_address == request.reply_to:
                 return candidate

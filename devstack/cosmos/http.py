@@ -78,14 +78,14 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
             return
         method = self._parser.get_method().decode()
-        found = self._exchange(method, self._target.decode("latin-1"), self._headers, b"".join(self._body))
-        if isinstance(found, tuple):
-            self._write(found)
+        answer = self._exchange(method, self._target.decode("latin-1"), self._headers, b"".join(self._body))
+        if isinstance(answer, tuple):
+            self._write(answer)
         else:
-            self._task = asyncio.ensure_future(self._later(found))
+            self._task = asyncio.ensure_future(self._later(answer))
 
-    async def _later(self, found: Awaitable[Answer | None]) -> None:
-        answer = await found
+    async def _later(self, answering: Awaitable[Answer | None]) -> None:
+        answer = await answering
         self._task = None
         if answer is None:
             self.abort()

@@ -215,32 +215,32 @@ def _offer_answer(offer: Offer) -> Response:
     return Response(200, headers, msgspec.json.encode(_describe_offer(offer)))
 
 
-def _describe_range(container: Container, found: Range) -> dict[str, Any]:
+def _describe_range(container: Container, key_range: Range) -> dict[str, Any]:
     return {
-        "_rid": f"{container.rid_text}{found.id}",
-        "id": found.id,
-        "_etag": f'"{found.created}"',
-        "minInclusive": found.minimum,
-        "maxExclusive": found.maximum,
-        "ridPrefix": int(found.id),
-        "_self": f"{container.properties['_self']}pkranges/{found.id}/",
+        "_rid": f"{container.rid_text}{key_range.id}",
+        "id": key_range.id,
+        "_etag": f'"{key_range.created}"',
+        "minInclusive": key_range.minimum,
+        "maxExclusive": key_range.maximum,
+        "ridPrefix": int(key_range.id),
+        "_self": f"{container.properties['_self']}pkranges/{key_range.id}/",
         "throughputFraction": 1 / len(container.map),
         "status": "online",
-        "parents": list(found.parents),
+        "parents": list(key_range.parents),
         "_ts": 0,
-        "_lsn": found.lsn,
+        "_lsn": key_range.lsn,
     }
 
 
 def _feed(request: Request, name: str, rid: str, items: Iterable[Any]) -> Response:
     """All resources of a kind, or those that the query in the request picks; always one page."""
-    found = list(items)
+    listed = list(items)
     if request.point.endswith(".query"):
         document = _object(request)
         text, parameters = query_of(document)
-        found = parse(text, parameters).run(found)
-    body = {"_rid": rid, name: found, "_count": len(found)}
-    return Response(200, {"x-ms-item-count": str(len(found))}, msgspec.json.encode(body))
+        listed = parse(text, parameters).run(listed)
+    body = {"_rid": rid, name: listed, "_count": len(listed)}
+    return Response(200, {"x-ms-item-count": str(len(listed))}, msgspec.json.encode(body))
 
 
 def query_of(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -308,10 +308,10 @@ class CosmosServer(Started):
 
         def fault(operation: Operation, holder: Range) -> CosmosError | None:
             name = operation.id or _id_of(operation)
-            found = self.faults.take(f"op.{operation.operation_type.lower()}.{name}")
-            if found is None:
+            ordered = self.faults.take(f"op.{operation.operation_type.lower()}.{name}")
+            if ordered is None:
                 return None
-            error = _error(found)
+            error = _error(ordered)
             if error.status == 429:
                 holder.throttled += 1
             return error

@@ -104,12 +104,12 @@ class Service:
 
     def statistics(self) -> Statistics:
         ranges = {
-            f"{database.name}/{container.name}/{found.id}": RangeStatistics(
-                found.operations, found.throttled, round(found.budget.spent, 2)
+            f"{database.name}/{container.name}/{key_range.id}": RangeStatistics(
+                key_range.operations, key_range.throttled, round(key_range.budget.spent, 2)
             )
             for database in self.account.databases.values()
             for container in database.containers.values()
-            for found in container.map.history
+            for key_range in container.map.history
         }
         statuses = {str(status): number for status, number in self._statuses.items()}
         return Statistics(dict(self._requests), statuses, ranges)

@@ -147,8 +147,8 @@ async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> bool:
                 storage = stack.azurite.connection_string
                 passed = await large_messages.show(stack.service_bus, storage, console) and passed
             if plan.parts is not Parts.ORDERS:
-                run, story = await _flights(stack, plan.records, work, console)
-                passed = await _report_flights(run, story, folder, console) and passed
+                run, outcome = await _flights(stack, plan.records, work, console)
+                passed = await _report_flights(run, outcome, folder, console) and passed
                 with console.status("two Spark jobs look at what was streamed"):
                     jobs = await demo_jobs.run_over(run, spark, work, folder, console)
                 demo_jobs.show(jobs, folder, console)
@@ -243,9 +243,9 @@ async def _report_orders(demo: DemoRun, folder: Path, console: Console) -> bool:
     return not outcome.failures
 
 
-async def _report_flights(run: StreamingRun, story: StreamOutcome, folder: Path, console: Console) -> bool:
+async def _report_flights(run: StreamingRun, outcome: StreamOutcome, folder: Path, console: Console) -> bool:
     """As above."""
     with console.status("drawing the report"):
-        files = await asyncio.to_thread(streaming_report.write, run, story, folder)
-    streaming_report.show(story, files, console)
-    return not story.failures
+        files = await asyncio.to_thread(streaming_report.write, run, outcome, folder)
+    streaming_report.show(outcome, files, console)
+    return not outcome.failures

@@ -51,13 +51,13 @@ def _command(path: str, command: Any) -> Iterator[str]:
         single.command()(importlib.import_module(module).command)
         command = get_command(single)
     if inner := getattr(command, "commands", {}):
-        for name, each in inner.items():
-            yield from _command(f"{path} {name}", each)
+        for name, subcommand in inner.items():
+            yield from _command(f"{path} {name}", subcommand)
         return
     rows = [
-        _row(each)
-        for each in command.params
-        if not getattr(each, "hidden", False) and each.name not in ("root", "help")
+        _row(parameter)
+        for parameter in command.params
+        if not getattr(parameter, "hidden", False) and parameter.name not in ("root", "help")
     ]
     if rows:
         yield from ("| takes | type | default | |", "|---|---|---|---|", *rows, "")

@@ -68,9 +68,11 @@ def tidemark_toml() -> str:
         "",
     ]
     for name, (lead, defaults) in _TABLES.items():
-        found = definitions[name]
+        definition = definitions[name]
         lines += [f"### `[targets.NAME.{name}]`", "", lead, ""]
-        lines += table(found["properties"], found.get("required", ()), definitions, defaults=defaults)
+        lines += table(
+            definition["properties"], definition.get("required", ()), definitions, defaults=defaults
+        )
     return "\n".join([*lines, *_notify(whole["properties"]["notify"], definitions)]).rstrip() + "\n"
 
 
@@ -110,28 +112,28 @@ def _by_kind(
 
 def _kinds(either: Json, key: str) -> dict[str, Json]:
     """The tables of a schema by the kind that `key` names, without those of the user's own."""
-    found = [table for table in either["anyOf"] if "const" in table.get("properties", {}).get(key, {})]
-    return {table["properties"][key]["const"]: table for table in found}
+    tables = [table for table in either["anyOf"] if "const" in table.get("properties", {}).get(key, {})]
+    return {table["properties"][key]["const"]: table for table in tables}
 
 
 def _common(kinds: Mapping[str, Json], key: str) -> dict[str, Any]:
     first, *others = kinds.values()
     shared = set(first["properties"]).intersection(*(other["properties"] for other in others))
-    found = {name: value for name, value in first["properties"].items() if name in shared}
-    return {**found, key: {"enum": [*kinds, "module:Class"]}}
+    properties = {name: value for name, value in first["properties"].items() if name in shared}
+    return {**properties, key: {"enum": [*kinds, "module:Class"]}}
 
 
 def _parts(definitions: Json) -> list[str]:
     """Tables within rules, such as the periods of a schedule."""
     lines = []
-    for name, found in definitions.items():
-        if name.startswith(("type.", "collector.", "scaler.")) and "properties" in found:
+    for name, part in definitions.items():
+        if name.startswith(("type.", "collector.", "scaler.")) and "properties" in part:
             lines += [
                 f"### `{name.rpartition('.')[2]}` of `{name.split('.')[1]}`",
                 "",
-                *first_paragraph(found),
+                *first_paragraph(part),
             ]
-            lines += table(found["properties"], found.get("required", ()), definitions)
+            lines += table(part["properties"], part.get("required", ()), definitions)
     return lines
 
 
@@ -157,9 +159,9 @@ def consumer_file() -> str:
         *("## Steps", "", "One of these keys makes a step; [routes](../routes.md) has examples.", ""),
     ]
     for step in parts["steps"]["items"]["anyOf"]:
-        found = parts[step["$ref"].rpartition("/")[2]]
-        lines += [f"### `{next(iter(found['properties']))}`", "", *first_paragraph(found)]
-        lines += table(found["properties"], found.get("required", ()), parts)
+        part = parts[step["$ref"].rpartition("/")[2]]
+        lines += [f"### `{next(iter(part['properties']))}`", "", *first_paragraph(part)]
+        lines += table(part["properties"], part.get("required", ()), parts)
     sinks = whole["properties"]["sinks"]["additionalProperties"]
     lines += ["## `decode`", "", *_chosen(hub["properties"]["decode"], "format", parts)]
     lines += ["## `[sinks.NAME]`", "", *_chosen(sinks, "type", parts)]

@@ -42,17 +42,17 @@ class ApiPage(Struct, frozen=True):
 
 def _row(path: str) -> str:
     module, _, name = path.rpartition(".")
-    found = getattr(import_module(module), name)
-    source = Path(inspect.getfile(found)).relative_to(ROOT).as_posix()
-    return f"| [`{name}`](../../{source}) | {first_sentence(found, path)} |"
+    documented = getattr(import_module(module), name)
+    source = Path(inspect.getfile(documented)).relative_to(ROOT).as_posix()
+    return f"| [`{name}`](../../{source}) | {first_sentence(documented, path)} |"
 
 
-def first_sentence(found: object, path: str) -> str:
+def first_sentence(documented: object, path: str) -> str:
     """The first sentence of the docstring. Raises ValueError where a public name has none."""
-    own = vars(found).get("__doc__") if isinstance(found, type) else found.__doc__
-    if not own:
+    docstring = vars(documented).get("__doc__") if isinstance(documented, type) else documented.__doc__
+    if not docstring:
         raise ValueError(f"{path} is public and has no docstring")
-    text = " ".join(inspect.cleandoc(own).split("\n\n")[0].split())
+    text = " ".join(inspect.cleandoc(docstring).split("\n\n")[0].split())
     return re.split(r"(?<=[.!?])\s(?=[A-Z`(*])", text)[0].replace("|", "\\|")
 
 

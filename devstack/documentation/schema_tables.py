@@ -23,18 +23,18 @@ def accepted(schema: Json, definitions: Json) -> str:
     """What a value may be, in words."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        found = definitions[name]
+        definition = definitions[name]
         own_name = (
-            "." in name and found.get("type") == "object"
+            "." in name and definition.get("type") == "object"
         )  # described below, such as the periods of a schedule
-        return f"`{name.rpartition('.')[2]}`" if own_name else accepted(found, definitions)
+        return f"`{name.rpartition('.')[2]}`" if own_name else accepted(definition, definitions)
     if "const" in schema:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"] if value)
     if "anyOf" in schema:
-        each = [accepted(part, definitions) for part in schema["anyOf"] if part.get("type") != "null"]
-        return " or ".join(dict.fromkeys(each))
+        texts = [accepted(part, definitions) for part in schema["anyOf"] if part.get("type") != "null"]
+        return " or ".join(dict.fromkeys(texts))
     kinds = schema.get("type", "")
     if isinstance(kinds, list):
         # A number may be a text, too: of an app setting, which %NAME% stands for.
@@ -73,7 +73,7 @@ def default_text(value: object, *, seconds: bool = False) -> str:
     if isinstance(value, float):
         return f"`{value:g}`"
     if isinstance(value, list | tuple):
-        return ", ".join(f"`{each}`" for each in value)
+        return ", ".join(f"`{member}`" for member in value)
     return f"`{value}`"
 
 

@@ -142,10 +142,10 @@ def trigger_metadata(batch: Sequence[EventData], context: PartitionContext) -> d
         "PartitionContext": json.dumps(partition),
         "TriggerPartitionContext": json.dumps(partition),
         **{
-            f"{name}Array": json.dumps([each[name] for each in system])
+            f"{name}Array": json.dumps([properties[name] for properties in system])
             for name in ("PartitionKey", "OffsetString", "SequenceNumber", "EnqueuedTimeUtc")
         },
-        "OffsetArray": json.dumps([str(each["Offset"]) for each in system]),
+        "OffsetArray": json.dumps([str(properties["Offset"]) for properties in system]),
         "PropertiesArray": json.dumps([_properties(event) for event in batch]),
         "SystemPropertiesArray": json.dumps(system),
     }

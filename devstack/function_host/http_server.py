@@ -52,10 +52,10 @@ class Route:
 
     def match(self, method: str, path: str) -> dict[str, str] | None:
         """The route parameters present in the path, or None if this route does not answer it."""
-        found = self._pattern.fullmatch(path.rstrip("/"))
-        if found is None or (self._methods and method not in self._methods):
+        matched = self._pattern.fullmatch(path.rstrip("/"))
+        if matched is None or (self._methods and method not in self._methods):
             return None
-        return {name: value for name, value in found.groupdict().items() if value is not None}
+        return {name: value for name, value in matched.groupdict().items() if value is not None}
 
     def _segment(self, text: str) -> str:
         if "{" not in text:

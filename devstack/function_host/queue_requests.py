@@ -67,7 +67,7 @@ class QueueRequests:
         """Up to `count` messages (32 at most), each hidden for so many seconds."""
         reply = await self._send("GET", f"/messages?numofmessages={count}&visibilitytimeout={hidden_s}")
         try:
-            return [_taken(each) for each in ET.fromstring(reply.content)]  # noqa: S314 - of the service, over TLS
+            return [_taken(element) for element in ET.fromstring(reply.content)]  # noqa: S314 - of the service, over TLS
         except (ET.ParseError, TypeError, ValueError, KeyError) as error:
             raise ServiceResponseError(f"not a list of messages: {error}") from error
 
@@ -97,15 +97,15 @@ def _message(message: Taken) -> str:
 
 
 def _taken(element: ET.Element) -> Taken:
-    told = {each.tag: each.text or "" for each in element}
+    fields = {child.tag: child.text or "" for child in element}
     return Taken(
-        id=told["MessageId"],
-        content=told["MessageText"],
-        pop_receipt=told["PopReceipt"],
-        dequeue_count=int(told["DequeueCount"]),
-        inserted_on=parsedate_to_datetime(told["InsertionTime"]),
-        expires_on=parsedate_to_datetime(told["ExpirationTime"]),
-        next_visible_on=parsedate_to_datetime(told["TimeNextVisible"]),
+        id=fields["MessageId"],
+        content=fields["MessageText"],
+        pop_receipt=fields["PopReceipt"],
+        dequeue_count=int(fields["DequeueCount"]),
+        inserted_on=parsedate_to_datetime(fields["InsertionTime"]),
+        expires_on=parsedate_to_datetime(fields["ExpirationTime"]),
+        next_visible_on=parsedate_to_datetime(fields["TimeNextVisible"]),
     )
 
 
@@ -119,6 +119,6 @@ class _QueueKey:
         headers["x-ms-date"] = date = formatdate(usegmt=True)
         path, name = path_of(url), self._credential.named_key.name
         version = HEADERS["x-ms-version"]
-        told = f"{method}\n\n{headers.get('Content-Type', '')}\n\nx-ms-date:{date}\nx-ms-version:{version}\n/{name}{path}"
-        headers["Authorization"] = authorization(self._credential, told)
+        signed = f"{method}\n\n{headers.get('Content-Type', '')}\n\nx-ms-date:{date}\nx-ms-version:{version}\n/{name}{path}"
+        headers["Authorization"] = authorization(self._credential, signed)
         return url

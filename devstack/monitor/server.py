@@ -119,8 +119,8 @@ class MonitorServer:
                 return web.Response(status=500)
             elif fault is not None:
                 headers = {"Retry-After": f"{fault.retry_after:g}"} if fault.retry_after else {}
-                told = {"error": {"code": "Fault", "message": str(fault.condition or "a fault")}}
-                return web.json_response(told, status=fault.status or 500, headers=headers)
+                document = {"error": {"code": "Fault", "message": str(fault.condition or "a fault")}}
+                return web.json_response(document, status=fault.status or 500, headers=headers)
             if name in {"batch", "logs"} and not asked.token:
                 return _error(401, "Unauthorized", "The token is missing.")
             return answer(asked)
@@ -142,8 +142,8 @@ class MonitorServer:
                 if match is None:
                     return _error(400, "BadRequest", f"'{resource}' is no resource.")
                 parts = {name: part for name, part in match.groupdict().items() if part}
-                found = self.metrics.get_metrics(Call("GET", resource, parts, query=query)).body
-                values.append({**found, "starttime": begin, "endtime": end, "resourceid": resource})
+                answer = self.metrics.get_metrics(Call("GET", resource, parts, query=query)).body
+                values.append({**answer, "starttime": begin, "endtime": end, "resourceid": resource})
         except ArmError as error:
             return _sent(error.answer)
         return web.json_response({"values": values})
@@ -163,16 +163,16 @@ class MonitorServer:
     def _prometheus(self, asked: Asked) -> web.Response:
         query = asked.query.get("query", "")
         if query not in self.series:
-            told = {"status": "error", "errorType": "bad_data", "error": f"does not exist: {query}"}
-            return web.json_response(told, status=404)
-        found = self.series[query]
-        if isinstance(found, dict) and "status" in found:  # a whole answer
-            return web.json_response(found)
-        kind = "vector" if isinstance(found, dict) else "scalar"
-        result: Any = [0, str(found)]
-        if isinstance(found, dict):
+            problem = {"status": "error", "errorType": "bad_data", "error": f"does not exist: {query}"}
+            return web.json_response(problem, status=404)
+        values = self.series[query]
+        if isinstance(values, dict) and "status" in values:  # a whole answer
+            return web.json_response(values)
+        kind = "vector" if isinstance(values, dict) else "scalar"
+        result: Any = [0, str(values)]
+        if isinstance(values, dict):
             result = [
-                {"metric": {"instance": name}, "value": [0, str(value)]} for name, value in found.items()
+                {"metric": {"instance": name}, "value": [0, str(value)]} for name, value in values.items()
             ]
         return web.json_response({"status": "success", "data": {"resultType": kind, "result": result}})
 
@@ -180,12 +180,12 @@ class MonitorServer:
         name = asked.path.rpartition("/")[2]
         if name not in self.documents:
             return _error(404, "NotFound", "there is none")
-        found = self.documents[name]
-        if isinstance(found, web.Response):
-            return web.Response(status=found.status, headers=found.headers, body=found.body)
-        if isinstance(found, bytes):
-            return web.Response(body=found, content_type="application/json")
-        return web.json_response(found)
+        document = self.documents[name]
+        if isinstance(document, web.Response):
+            return web.Response(status=document.status, headers=document.headers, body=document.body)
+        if isinstance(document, bytes):
+            return web.Response(body=document, content_type="application/json")
+        return web.json_response(document)
 
 
 def _error(status: int, code: str, message: str) -> web.Response:

@@ -83,8 +83,8 @@ def _refuse_link(node_modules: Path) -> None:
 
 
 def _node_on_path() -> Path | None:
-    found = shutil.which("node")
-    return Path(found) if found else None
+    path = shutil.which("node")
+    return Path(path) if path else None
 
 
 def _node_of_wheel() -> Path | None:
@@ -107,13 +107,13 @@ def _version(node: Path) -> int:
 
 def _npm(node: Path) -> list[str]:
     """How to run npm with this Node.js: its own copy, which lies beside it in every layout of Node.js, or PATH's."""
-    own = node.resolve().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    if own.exists():
-        return [str(node), str(own)]
-    found = shutil.which("npm")
-    if found is None:
+    beside = node.resolve().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    if beside.exists():
+        return [str(node), str(beside)]
+    on_path = shutil.which("npm")
+    if on_path is None:
         raise NodeError(f"no npm beside {node} and none on PATH; install Node.js together with npm")
-    return [found]
+    return [on_path]
 
 
 def _run(argv: list[str], *, cwd: Path, purpose: str, node: Path | None = None) -> None:

@@ -213,7 +213,9 @@ class ResourceManagerApi:
             return plan_document(self.plans[resource_id])
         known = (*self.plans, *self.cosmos.accounts)
         return (
-            {} if any(each == resource_id or each.startswith(f"{resource_id}/") for each in known) else None
+            {}
+            if any(known_id == resource_id or known_id.startswith(f"{resource_id}/") for known_id in known)
+            else None
         )
 
     def _plan(self, call: Call) -> Plan:

@@ -30,16 +30,16 @@ def control_application(
 
     async def post_capacity(request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        found = [plan for plan in plans() if plan.name.lower() == name.lower()]
-        if not found:
+        named = [plan for plan in plans() if plan.name.lower() == name.lower()]
+        if not named:
             return web.json_response({"error": f"there is no plan {name!r}"}, status=404)
-        if len(found) > 1:
-            return web.json_response({"error": f"{len(found)} plans are called {name!r}"}, status=409)
+        if len(named) > 1:
+            return web.json_response({"error": f"{len(named)} plans are called {name!r}"}, status=409)
         try:
-            found[0].set_capacity(_capacity(await request.text()))
+            named[0].set_capacity(_capacity(await request.text()))
         except ValueError as error:
             return web.json_response({"error": str(error)}, status=400)
-        return web.json_response(_state(found[0]))
+        return web.json_response(_state(named[0]))
 
     async def post_metrics(request: web.Request) -> web.Response:
         try:

@@ -50,10 +50,10 @@ class LocalAccount:
         self._account = account
 
     def find_offer(self, database: str, container: str | None) -> Offer | None:
-        found = self._account.database(database)
+        holder = self._account.database(database)
         if container is None:
-            return found.offer
-        held = found.container(container)
+            return holder.offer
+        held = holder.container(container)
         return None if held.shares else held.offer
 
 

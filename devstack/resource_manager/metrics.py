@@ -78,7 +78,7 @@ class MetricsApi:
         truncated = call.fault is not None and call.fault.kind == "truncated"
         times = range(begin - begin % grain, (begin + end) // 2 if truncated else end, grain)
         data = call.query.get("resultType", "Data").lower() == "data"
-        told = [
+        answers = [
             {
                 "metadatavalues": _metadata(series),
                 **({"data": self._points(call, series, times, grain, now)} if data else {}),
@@ -86,7 +86,7 @@ class MetricsApi:
             for series in series_list
         ]
         date = format_datetime(datetime.fromtimestamp(now, UTC), usegmt=True)
-        return Answer(200, _document(call, name, told), {"Date": date})
+        return Answer(200, _document(call, name, answers), {"Date": date})
 
     def _timespan(self, text: str) -> tuple[int, int]:
         try:
@@ -122,19 +122,21 @@ class MetricsApi:
         self, call: Call, series: Series, times: Iterable[int], grain: int, now: float
     ) -> list[dict[str, Any]]:
         wanted = [
-            each
-            for each in call.query.get("aggregation", "average").lower().split(",")
-            if each in AGGREGATIONS
+            aggregation
+            for aggregation in call.query.get("aggregation", "average").lower().split(",")
+            if aggregation in AGGREGATIONS
         ]
-        found = []
+        points = []
         for at in times:
             point: dict[str, Any] = {"timeStamp": f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"}
-            values = [series.values[each] for each in range(at, at + grain, MINUTE) if each in series.values]
+            values = [
+                series.values[minute] for minute in range(at, at + grain, MINUTE) if minute in series.values
+            ]
             if values and now - KEPT <= at < now:
                 share = 0.5 if at + grain > now - self.settling else 1.0
                 point |= {name: _AGGREGATED[name](values) * share for name in wanted}
-            found.append(point)
-        return found
+            points.append(point)
+        return points
 
 
 _AGGREGATED: dict[str, Callable[[list[float]], float]] = {
@@ -173,10 +175,10 @@ def _grouped(all_series: list[Series], conditions: dict[str, str]) -> list[Serie
     """One time series for each combination of the filter's dimensions; without a filter, one of all together."""
     series_list: dict[tuple[str, ...], Series] = {}
     for series in all_series:
-        own = {name.lower(): value for name, value in series.dimensions.items()}
-        if not all(value in {"*", own.get(name)} for name, value in conditions.items()):
+        dimensions = {name.lower(): value for name, value in series.dimensions.items()}
+        if not all(value in {"*", dimensions.get(name)} for name, value in conditions.items()):
             continue
-        kept = {name: own[name] for name in conditions}
+        kept = {name: dimensions[name] for name in conditions}
         group = series_list.setdefault(tuple(kept.values()), Series(kept, {}))
         for at, value in series.values.items():
             group.values[at] = group.values.get(at, 0.0) + value

@@ -83,7 +83,7 @@ class SchemaRegistryServer:
 
     async def __aenter__(self) -> Self:
         if self._file is not None and self._file.is_file():
-            self.schemas = [Schema(**each) for each in json.loads(self._file.read_text(encoding="utf-8"))]
+            self.schemas = [Schema(**saved) for saved in json.loads(self._file.read_text(encoding="utf-8"))]
         app = web.Application()
         group = "/$schemaGroups/{group}/schemas/{name}"
         routes: tuple[tuple[str, str, str, _Answer], ...] = (
@@ -116,17 +116,17 @@ class SchemaRegistryServer:
     def register(self, group: str, name: str, text: str, content_type: str = _JSON) -> Schema:
         """The schema of this text; a new version of its name if there was none."""
         versions = self._named(group, name)
-        found = next((each for each in versions if each.text == text), None)
-        if found is None:
-            schema_id = uuid.uuid4().hex if group else str(sum(not each.group for each in self.schemas) + 1)
-            found = Schema(schema_id, group, name, len(versions) + 1, text, content_type)
-            self.schemas.append(found)
+        schema = next((version for version in versions if version.text == text), None)
+        if schema is None:
+            schema_id = uuid.uuid4().hex if group else str(sum(not known.group for known in self.schemas) + 1)
+            schema = Schema(schema_id, group, name, len(versions) + 1, text, content_type)
+            self.schemas.append(schema)
             if self._file is not None:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 written = self._file.with_suffix(".new")  # a server that is killed leaves the file whole
-                written.write_text(json.dumps([asdict(each) for each in self.schemas]), encoding="utf-8")
+                written.write_text(json.dumps([asdict(known) for known in self.schemas]), encoding="utf-8")
                 written.replace(self._file)
-        return found
+        return schema
 
     @property
     def _file(self) -> Path | None:
@@ -134,7 +134,7 @@ class SchemaRegistryServer:
 
     def _named(self, group: str, name: str) -> list[Schema]:
         """The versions of a name, in order. The subjects of Confluent's kind are in the group ''."""
-        return [each for each in self.schemas if (each.group, each.name) == (group, name)]
+        return [schema for schema in self.schemas if (schema.group, schema.name) == (group, name)]
 
     def _handler(self, where: str, answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
@@ -164,31 +164,33 @@ class SchemaRegistryServer:
         return _described(request, self.register(group, name, body, kind), status=204)
 
     def _id_of(self, request: web.Request, body: str) -> web.Response:
-        for each in self._named(request.match_info["group"], request.match_info["name"]):
-            if each.text == body:
-                return _described(request, each, status=204)
+        for schema in self._named(request.match_info["group"], request.match_info["name"]):
+            if schema.text == body:
+                return _described(request, schema, status=204)
         return _not_found(request)
 
     def _by_id(self, request: web.Request, _: str) -> web.Response:
         wanted = request.match_info["id"].lower()
-        found = next((each for each in self.schemas if each.group and each.id == wanted), None)
-        return _not_found(request) if found is None else _described(request, found)
+        named = next((schema for schema in self.schemas if schema.group and schema.id == wanted), None)
+        return _not_found(request) if named is None else _described(request, named)
 
     def _by_version(self, request: web.Request, _: str) -> web.Response:
         match = request.match_info
-        for each in self._named(match["group"], match["name"]):
-            if str(each.version) == match["version"]:
-                return _described(request, each)
+        for schema in self._named(match["group"], match["name"]):
+            if str(schema.version) == match["version"]:
+                return _described(request, schema)
         return _not_found(request)
 
     def _versions(self, request: web.Request, _: str) -> web.Response:
-        found = self._named(request.match_info["group"], request.match_info["name"])
+        versions = self._named(request.match_info["group"], request.match_info["name"])
         return (
-            web.json_response({"Value": [each.version for each in found]}) if found else _not_found(request)
+            web.json_response({"Value": [schema.version for schema in versions]})
+            if versions
+            else _not_found(request)
         )
 
     def _groups(self, _request: web.Request, _: str) -> web.Response:
-        return web.json_response({"Value": sorted({each.group for each in self.schemas if each.group})})
+        return web.json_response({"Value": sorted({schema.group for schema in self.schemas if schema.group})})
 
     # -- Confluent's
 
@@ -201,18 +203,18 @@ class SchemaRegistryServer:
 
     def _by_number(self, request: web.Request, _: str) -> web.Response:
         match = request.match_info
-        for each in self.schemas:
-            by_id = each.id == match.get("id")
-            by_version = (each.name, str(each.version)) == (match.get("name"), match.get("version"))
-            if not each.group and (by_id or by_version):
-                listed: dict[str, Any] = json.loads(each.text)
+        for schema in self.schemas:
+            by_id = schema.id == match.get("id")
+            by_version = (schema.name, str(schema.version)) == (match.get("name"), match.get("version"))
+            if not schema.group and (by_id or by_version):
+                listed: dict[str, Any] = json.loads(schema.text)
                 return web.json_response(
-                    {**listed, "subject": each.name, "version": each.version, "id": int(each.id)}
+                    {**listed, "subject": schema.name, "version": schema.version, "id": int(schema.id)}
                 )
         return web.json_response({"error_code": 40403, "message": "Schema not found"}, status=404)
 
     def _subjects(self, _request: web.Request, _: str) -> web.Response:
-        return web.json_response(sorted({each.name for each in self.schemas if not each.group}))
+        return web.json_response(sorted({schema.name for schema in self.schemas if not schema.group}))
 
 
 def _described(request: web.Request, schema: Schema, status: int = 200) -> web.Response:

@@ -149,8 +149,8 @@ def queue_entry(queue: Queue, base: str, *, subscription: bool = False) -> str:
         **_times(queue),
     }
     if subscription:
-        told = str(settings.dead_letter_on_filter_errors).lower()
-        properties["DeadLetteringOnFilterEvaluationExceptions"] = told
+        flag = str(settings.dead_letter_on_filter_errors).lower()
+        properties["DeadLetteringOnFilterEvaluationExceptions"] = flag
     else:
         properties["SizeInBytes"] = str(queue.size_in_bytes)
         properties["EnablePartitioning"] = str(settings.limits.partitioned).lower()

@@ -126,10 +126,10 @@ class Broker:
 
     def rule(self, address: str, name: str) -> Rule:
         """Raises AmqpError if there is none."""
-        found = self.rules(address).get(name.lower())
-        if found is None:
+        named = self.rules(address).get(name.lower())
+        if named is None:
             raise _not_found(f"{address}/Rules/{name}")
-        return found
+        return named
 
     def put_rule(self, address: str, rule: Rule, *, update: bool = False) -> Rule:
         """Raises EntityExistsError if there is one and it is not to be updated, AmqpError if there is none to update."""

@@ -94,8 +94,8 @@ def _peek(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] |
 def _list_sessions(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] | None:
     """The times at which states were stored are not kept, so that sessions are listed as without `last-updated-time`."""
     skip, top = _integer(body, "skip"), _integer(body, "top")
-    found = broker.source(entity).sessions_listed()[skip : skip + top]
-    return {"skip": Int(skip + len(found)), "sessions-ids": found} if found else None
+    sessions = broker.source(entity).sessions_listed()[skip : skip + top]
+    return {"skip": Int(skip + len(sessions)), "sessions-ids": sessions} if sessions else None
 
 
 def _update_disposition(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
@@ -170,8 +170,8 @@ def _set_session_state(broker: Broker, entity: str, body: dict[Any, Any]) -> dic
 def _receive_by_number(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
     broker.check_receives(entity)
     lock = _integer(body, "receiver-settle-mode") != _RECEIVE_AND_DELETE
-    found = broker.source(entity).receive_deferred(_elements(body, "sequence-numbers", int), lock=lock)
-    return {"messages": [_received(message) for message in found]}
+    messages = broker.source(entity).receive_deferred(_elements(body, "sequence-numbers", int), lock=lock)
+    return {"messages": [_received(message) for message in messages]}
 
 
 def _add_rule(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def _remove_rule(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str,
 
 def _enumerate_rules(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] | None:
     skip, top = _integer(body, "skip"), _integer(body, "top")
-    found = list(broker.rules(entity).values())[skip : skip + top]
-    return {"rules": encode_rules(found)} if found else None
+    rules = list(broker.rules(entity).values())[skip : skip + top]
+    return {"rules": encode_rules(rules)} if rules else None
 
 
 def _received(message: Message) -> dict[str, Any]:

@@ -102,9 +102,9 @@ class Queue:
 
     def offer(self, sent: Sent) -> None:
         """What a topic has for its subscription: taken as far as the rules say."""
-        found, failures = copies(list((self.rules or {}).values()), sent)
-        for each in found:
-            self.send(each)
+        accepted, failures = copies(list((self.rules or {}).values()), sent)
+        for copy in accepted:
+            self.send(copy)
         if failures and self.settings.dead_letter_on_filter_errors:
             message = Message(sent, self._next_number(sent), self.clock(), None)
             self._die(message, NOT_EVALUATED, "; ".join(failures))
@@ -146,15 +146,15 @@ class Queue:
         """
         self.advance()
         messages = [self._messages.get(number) for number in numbers]
-        found = [m for m in messages if m is not None and m.deferred and m.lock_token is None]
-        if len(found) != len(numbers):
+        deferred = [m for m in messages if m is not None and m.deferred and m.lock_token is None]
+        if len(deferred) != len(numbers):
             raise AmqpError(MESSAGE_NOT_FOUND, f"not all of {numbers} are deferred in {self.name!r}")
-        for message in found:
+        for message in deferred:
             if lock:
                 self._lock(message)
             else:
                 del self._messages[message.sequence_number]
-        return found
+        return deferred
 
     def peek(self, from_number: int, count: int) -> list[Message]:
         """Up to `count` messages from this number on, locked, deferred and scheduled ones included, as Azure has it.
@@ -168,9 +168,9 @@ class Queue:
             number: Message(sent, number, sent.scheduled_for or 0.0, None, is_scheduled=True)
             for number, sent in self._schedule.items()
         }
-        found = {**self._messages, **scheduled}
-        numbers = heapq.nsmallest(count, (number for number in found if number >= from_number))
-        return [found[number] for number in numbers]
+        by_number = {**self._messages, **scheduled}
+        numbers = heapq.nsmallest(count, (number for number in by_number if number >= from_number))
+        return [by_number[number] for number in numbers]
 
     # --- decisions about a locked message; AmqpError if the lock is lost ---
 

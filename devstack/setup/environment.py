@@ -103,10 +103,10 @@ class Board:
 
 def main(level: str) -> None:
     """Sets up one level. Raises SetupError."""
-    found = sys.version_info[:2]
-    if not PYTHONS[0] <= found <= PYTHONS[1]:
+    version = sys.version_info[:2]
+    if not PYTHONS[0] <= version <= PYTHONS[1]:
         raise SetupError(
-            f"Tidemark needs Python 3.11 to 3.13; found {found[0]}.{found[1]}."
+            f"Tidemark needs Python 3.11 to 3.13; found {version[0]}.{version[1]}."
             " Name another one: make PYTHON=python3.12 ..."
         )
     board = Board()

@@ -30,7 +30,7 @@ def publish(
     account = f"{group}/providers/Microsoft.DocumentDB/databaseAccounts/local"
     _, _, subscription, _, resource_group = group.split("/")
     arm.add_cosmos_account(subscription, resource_group, "local", LocalAccount(cosmos.account))
-    of_bus, of_hubs = (arm.resources.add(each, deepcopy(_NAMESPACE)) for each in (bus, hubs))
+    of_bus, of_hubs = (arm.resources.add(resource_id, deepcopy(_NAMESPACE)) for resource_id in (bus, hubs))
     topics, databases = service_bus.broker.topics, cosmos.account.databases
     arm.resources.listers |= {
         "microsoft.servicebus/namespaces": lambda: [_namespace(bus, of_bus, service_bus.endpoint)],

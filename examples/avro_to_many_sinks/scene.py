@@ -99,9 +99,11 @@ def show(settings: Mapping[str, str], output: Path) -> list[str]:
     cancelled = {row["id"] for row in rows if row["state"] == "cancelled"}
     assert len(rows) == ORDERS + CANCELLED
     assert len(documents) == ORDERS - CANCELLED
-    assert {each["id"] for each in documents}.isdisjoint(cancelled)
-    assert {each["id"] for each in large} == {each["id"] for each in documents if each["amount"] >= LARGE}
-    assert not any("@" in each["customer"] for each in documents)
+    assert {document["id"] for document in documents}.isdisjoint(cancelled)
+    assert {document["id"] for document in large} == {
+        document["id"] for document in documents if document["amount"] >= LARGE
+    }
+    assert not any("@" in document["customer"] for document in documents)
     return [
         f"container orders: {len(documents):,} of {ORDERS:,} orders; {CANCELLED} were cancelled, and are deleted",
         f"container large-orders: {len(large)} orders of {LARGE:,} or more",

@@ -17,8 +17,8 @@ def rows(database: Path, what: str) -> int:
     """0 while there is no table."""
     try:
         with sqlite3.connect(database) as connection:
-            (found,) = connection.execute(f"SELECT count({what}) FROM Payments").fetchone()  # noqa: S608 - our own words
-        return int(found)
+            (count,) = connection.execute(f"SELECT count({what}) FROM Payments").fetchone()  # noqa: S608 - our own words
+        return int(count)
     except sqlite3.OperationalError:
         return 0
 

@@ -23,7 +23,7 @@ async def play(stage: Stage) -> list[str]:
         TOPIC,
         QUEUE_SUBSCRIPTION,
         ledger,
-        ready=lambda: [each.id for each in plan.instances() if each.ready_at <= time.time()],
+        ready=lambda: [instance.id for instance in plan.instances() if instance.ready_at <= time.time()],
         concurrency=16,
         processing=0.6,
     )

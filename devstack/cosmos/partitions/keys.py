@@ -142,13 +142,13 @@ def identity_reader(definition: KeyDefinition) -> Callable[[bytes], Identity]:
 
     def read(body: bytes) -> Identity:
         try:
-            found = decode(body)
+            document = decode(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise bad_request(f"The document is not valid: {error}") from None
-        name = check_id(get_id(found))
+        name = check_id(get_id(document))
         if get_only is not None:
-            return name, (get_only(found),)
-        return name, tuple(_follow(get(found), trail) for get, trail in steps)
+            return name, (get_only(document),)
+        return name, tuple(_follow(get(document), trail) for get, trail in steps)
 
     return read
 

@@ -56,17 +56,17 @@ class RangeMap:
 
     def by_id(self, name: str) -> Range:
         """Raises CosmosError (410/1002) for a range that is no more, or never was."""
-        found = self._by_id.get(name)
-        if found is None:
+        named = self._by_id.get(name)
+        if named is None:
             raise CosmosError(410, f"The partition key range {name} is gone", substatus=RANGE_GONE)
-        return found
+        return named
 
     def since(self, version: int) -> Sequence[Range]:
         """The ranges that later versions brought, in order of the key space."""
-        return [found for found in self.ranges if found.created > version]
+        return [key_range for key_range in self.ranges if key_range.created > version]
 
     def widest(self) -> Range:
-        return max(self.ranges, key=lambda found: found.places[1] - found.places[0])
+        return max(self.ranges, key=lambda key_range: key_range.places[1] - key_range.places[0])
 
     def split(self, old: Range) -> tuple[Range, Range]:
         """Cut a range in the middle; both halves get new ids."""
@@ -99,5 +99,5 @@ class RangeMap:
         return made
 
     def _changed(self) -> None:
-        self._minima = [found.minimum for found in self.ranges]
-        self._by_id = {found.id: found for found in self.ranges}
+        self._minima = [key_range.minimum for key_range in self.ranges]
+        self._by_id = {key_range.id: key_range for key_range in self.ranges}

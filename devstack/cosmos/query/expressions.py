@@ -278,7 +278,7 @@ def _constant(value: Any) -> Expression:
 
 def _first_of(results: Callable[[Row], list[Any]]) -> Expression:
     """A subquery as one value: its only result, or undefined."""
-    return lambda row: found[0] if (found := results(row)) else UNSET
+    return lambda row: values[0] if (values := results(row)) else UNSET
 
 
 def _property(holder: Expression, name: Expression) -> Expression:

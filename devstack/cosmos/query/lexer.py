@@ -31,7 +31,7 @@ END = Token("end", "", "the end")
 
 def tokens(text: str) -> list[Token]:
     """Raises CosmosError (400) at the first character that starts no token."""
-    found: list[Token] = []
+    parts: list[Token] = []
     position = 0
     text = text.rstrip()
     while position < len(text):
@@ -39,10 +39,10 @@ def tokens(text: str) -> list[Token]:
         if match is None or match.lastgroup is None:
             raise bad_request(f"Syntax error in the query near {text[position : position + 20]!r}")
         kind, part = match.lastgroup, match[match.lastgroup]
-        found.append(Token(kind, _value(kind, part), part))
+        parts.append(Token(kind, _value(kind, part), part))
         position = match.end()
-    found.append(END)
-    return found
+    parts.append(END)
+    return parts
 
 
 def _value(kind: str, part: str) -> Any:

@@ -101,10 +101,10 @@ class Query(Struct, frozen=True):
             yield Row(members[0].names if members else {}, values)
 
     def _sorted(self, rows: Iterable[Row]) -> Iterator[Row]:
-        found = list(rows)
+        ordered = list(rows)
         for expression, descending in reversed(self.order_by):
-            found.sort(key=lambda row, part=expression: sort_key(part(row)), reverse=descending)  # type: ignore[misc]
-        return iter(found)
+            ordered.sort(key=lambda row, part=expression: sort_key(part(row)), reverse=descending)  # type: ignore[misc]
+        return iter(ordered)
 
     def _project(self, row: Row) -> Any:
         if self.select is None:
@@ -132,9 +132,9 @@ class _StatementParser(ExpressionParser):
         super().__init__(tokens(text), parameters, now)
 
     def query(self) -> Query:
-        found = self._statement()
+        statement = self._statement()
         self.finish()
-        return found
+        return statement
 
     def _subquery(self) -> Callable[[Row], list[Any]]:
         outer, self.aggregates = self.aggregates, []

@@ -38,12 +38,12 @@ class Database:
 
     def container(self, name: str, *, owner: bool = False) -> Container:
         """By name or resource id. Raises CosmosError (404)."""
-        found = self.containers.get(name) or next(
+        named = self.containers.get(name) or next(
             (container for container in self.containers.values() if container.rid_text == name), None
         )
-        if found is None:
+        if named is None:
             raise not_found(f"container {name!r}", owner=owner)
-        return found
+        return named
 
 
 class Account:
@@ -59,12 +59,12 @@ class Account:
 
     def database(self, name: str, *, owner: bool = False) -> Database:
         """By name or resource id. Raises CosmosError (404); 1003 if it is only the `owner` of what is asked for."""
-        found = self.databases.get(name) or next(
+        named = self.databases.get(name) or next(
             (database for database in self.databases.values() if database.rid_text == name), None
         )
-        if found is None:
+        if named is None:
             raise not_found(f"database {name!r}", owner=owner)
-        return found
+        return named
 
     def create_database(self, name: object, level: Level | None = None) -> Database:
         """With shared throughput if a level is given. Raises CosmosError: 400 or 409."""
@@ -113,13 +113,13 @@ class Account:
     # Throughput
 
     def offers(self) -> list[Offer]:
-        found = [database.offer for database in self.databases.values()]
+        offers = [database.offer for database in self.databases.values()]
         for database in self.databases.values():
-            found.extend(
+            offers.extend(
                 container.offer for container in database.containers.values() if not container.shares
             )
         now = self.clock()
-        present = [offer for offer in found if offer is not None]
+        present = [offer for offer in offers if offer is not None]
         for offer in present:
             offer.advance(now)
         return present

@@ -32,10 +32,10 @@ def parse_place(none_match: str | None, modified_since: str | None, last: int) -
     if modified_since is None:
         return Place()
     try:
-        moment = datetime.strptime(modified_since, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
+        time = datetime.strptime(modified_since, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
     except ValueError:
         raise bad_request(f"If-Modified-Since is {modified_since!r}, accepted: an HTTP date") from None
-    return Place(since=moment.timestamp())
+    return Place(since=time.timestamp())
 
 
 def _number(etag: str) -> int:

@@ -124,15 +124,15 @@ class Container:
 
     def partition(self, text: str | None) -> Partition:
         """By the JSON form of a whole key. Raises CosmosError (400)."""
-        found = self._by_text.get(text) if text is not None else None
-        if found is None:
+        partition = self._by_text.get(text) if text is not None else None
+        if partition is None:
             key = self.definition.parse(text)
             if len(key) < len(self.definition.paths):
                 raise bad_request(f"The partition key {text} has fewer values than the container has paths")
-            found = self.partition_of(key)
-            if found.documents and text is not None:
-                self._by_text[text] = found
-        return found
+            partition = self.partition_of(key)
+            if partition.documents and text is not None:
+                self._by_text[text] = partition
+        return partition
 
     def partition_of(self, key: tuple[Component, ...]) -> Partition:
         """By value. An empty one is not kept until something is written to it."""

@@ -51,8 +51,8 @@ class Lifetimes:
         """A document was written. Raises CosmosError (400) for a life that is none."""
         if self.default is None:
             return
-        own = own_ttl(body)
-        seconds = self.default if own is None else own
+        ttl = own_ttl(body)
+        seconds = self.default if ttl is None else ttl
         if seconds != -1:
             heapq.heappush(self._ends, (written_at + seconds, change, partition, name))
 

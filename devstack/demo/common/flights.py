@@ -51,11 +51,11 @@ def bodies(count: int | None = None, *, first: int = 0) -> Iterator[bytes]:
 
 def with_poison(events: Sequence[bytes], count: int) -> list[bytes]:
     """The events, and spread evenly among them `count` that are no JSON, as some device sends some day."""
-    found = list(events)
+    mixed = list(events)
     for number in range(count):
         at = (2 * number + 1) * len(events) // (2 * count)  # in the middle of its share
-        found.insert(at + number, f"flight {number}: no position received".encode())
-    return found
+        mixed.insert(at + number, f"flight {number}: no position received".encode())
+    return mixed
 
 
 async def send(

@@ -35,8 +35,8 @@ class FunctionsApi:
         """The target as it stands, empty before anything is known of it."""
         for target in (await self._read("status"))["targets"]:
             if target["target"] == self._target:
-                found: Entry = target
-                return found
+                entry: Entry = target
+                return entry
         return {}
 
     async def latest(self) -> list[Entry]:

@@ -26,7 +26,7 @@ Change = tuple[float, int, int, str]
 
 def changes(run: Run, sizes: Iterable[tuple[float, int]]) -> tuple[Change, ...]:
     """Where the sizes, each with its seconds since the start, change, and the newest decision for it just before."""
-    found = []
+    changed = []
     for (_, before), (at, after) in itertools.pairwise(sizes):
         if before != after:
             lines = [
@@ -36,8 +36,8 @@ def changes(run: Run, sizes: Iterable[tuple[float, int]]) -> tuple[Change, ...]:
                 and (entry["current"], entry["desired"]) == (before, after)
                 and at - _LOOK_BACK < run.seconds_of(entry["at"]) < at
             ]
-            found.append((at, before, after, lines[-1] if lines else "no decision in the log"))
-    return tuple(found)
+            changed.append((at, before, after, lines[-1] if lines else "no decision in the log"))
+    return tuple(changed)
 
 
 def write_log(log: Sequence[Entry], file: Path) -> None:

@@ -116,13 +116,13 @@ def progress(done: int, total: int, width: int, text: str) -> Table:
 def _told(run: Run) -> list[tuple[float, str, str]]:
     """(seconds, line, style) of all that a person wants to see, in order: changes, effects, checks; not every hold."""
     styles = {"effect": "green", "verify": "yellow"}
-    told = [
+    lines = [
         (run.seconds_of(entry["at"]), entry["line"], styles.get(entry["kind"], ""))
         for entry in run.log
         if entry["kind"] != "decision" or entry["current"] != entry["desired"]
     ]
-    told += [(at, line, "magenta") for at, line in run.events]
-    return sorted(told, key=lambda item: item[0])
+    lines += [(at, line, "magenta") for at, line in run.events]
+    return sorted(lines, key=lambda item: item[0])
 
 
 def _short(line: str) -> str:

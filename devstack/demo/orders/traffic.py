@@ -166,9 +166,9 @@ class Fleet:
         turn = max(held[0][0] - clock(), SHORTEST_TURN) if held else LONGEST_TURN
         room = self._concurrency - len(held)
         if take and room:
-            found = await receiver.receive_messages(max_message_count=room, max_wait_time=turn)
+            messages = await receiver.receive_messages(max_message_count=room, max_wait_time=turn)
             done = clock() + self._processing
-            held.extend((done, message) for message in found)
+            held.extend((done, message) for message in messages)
         else:
             await asyncio.sleep(turn)
         while held and held[0][0] <= clock():

@@ -92,8 +92,8 @@ def page_as_after_the_demo(page: Path) -> None:
     page.write_text(_ON_A_PAGE.sub(_command_on_a_page, text), encoding="utf-8")
 
 
-def _command_on_a_page(found: re.Match[str]) -> str:
-    why, command = found.groups()
+def _command_on_a_page(match: re.Match[str]) -> str:
+    why, command = match.groups()
     if command.startswith(_OF_DATABASE):
         why = f"{why}; with a database of your own, for that of the demo has ended"
     return f"<figcaption>{why}</figcaption><pre><code>{PROGRAM} {command}"
@@ -235,8 +235,8 @@ def _run(call: JobCall, command: Callable[..., None]) -> JobResult:
             status = _ended(call, command)
     finally:
         sys.stderr.write(errors.getvalue())
-    told = [line for line in errors.getvalue().splitlines() if line.startswith(("error: ", NEXT))]
-    lines = [*(line for line in said.getvalue().splitlines() if line.strip()), *told]
+    outcome_lines = [line for line in errors.getvalue().splitlines() if line.startswith(("error: ", NEXT))]
+    lines = [*(line for line in said.getvalue().splitlines() if line.strip()), *outcome_lines]
     return JobResult(call.job, status, time.monotonic() - began, tuple(lines))
 
 

@@ -91,9 +91,11 @@ def _make(console: Console, made: Path, scale: float) -> None:
     for name, make in makers.items():
         with console.status(f"making {name}"):
             began = time.monotonic()
-            found = make(made / name, scale)
-        told = f"{found.events:,} in {found.files} files" if isinstance(found, data.Flown) else f"{found:,}"
-        console.print(f"{name}: {told}, {time.monotonic() - began:.0f} s", highlight=False)
+            amount = make(made / name, scale)
+        text = (
+            f"{amount.events:,} in {amount.files} files" if isinstance(amount, data.Flown) else f"{amount:,}"
+        )
+        console.print(f"{name}: {text}, {time.monotonic() - began:.0f} s", highlight=False)
 
 
 def look_steps(made: Path) -> list[Step]:

@@ -45,7 +45,7 @@ async def prove(hub: Hub, container: Container, blobs: Blobs) -> Proof:
     records = {position: body for partition in hub.partition_ids for position, body in bodies(hub, partition)}
     letters = {position: await blobs.letter(name) for position, name in (await blobs.letters()).items()}
     documents = [msgspec.json.decode(document.body) for _, document in container.documents()]
-    writes = sum(found.lsn - 1 for found in container.map.ranges)
+    writes = sum(key_range.lsn - 1 for key_range in container.map.ranges)
     return judge(records, documents, letters, writes)
 
 
@@ -58,11 +58,11 @@ def judge(
     """Every record must be a document of the same content or, if it is no flight, a letter with its body."""
     expected = {name: body for body in records.values() if (name := flight_id(body)) is not None}
     poison = {position: body for position, body in records.items() if flight_id(body) is None}
-    found = {document["id"]: document for document in documents}
-    missing = [name for name in expected if name not in found]
+    stored = {document["id"]: document for document in documents}
+    missing = [name for name in expected if name not in stored]
     unburied = [position for position in poison if position not in letters]
     altered = [
-        name for name in expected if name in found and found[name] != msgspec.json.decode(expected[name])
+        name for name in expected if name in stored and stored[name] != msgspec.json.decode(expected[name])
     ]
     garbled = [at for at in poison if at in letters and letters[at].get("body") != poison[at].decode()]
     seen = Counter(str(document["id"]) for document in documents)
@@ -72,7 +72,7 @@ def judge(
         ("poison record", "not among the dead letters", unburied),
         ("document", "not what was sent", altered),
         ("dead letter", "not what was sent", garbled),
-        ("document", "of no flight that was sent", [name for name in found if name not in expected]),
+        ("document", "of no flight that was sent", [name for name in stored if name not in expected]),
         ("dead letter", "of no poison record", [position for position in letters if position not in poison]),
         ("document", "under an id that another one has", again),
     ]
@@ -116,11 +116,11 @@ def account(folder: Path) -> Account:
             if record["kind"] == "interval":
                 written += record["written"]
                 ended[record["instance"]] = record["stopping"]
-    return Account(written, len(ended), sum(not each for each in ended.values()))
+    return Account(written, len(ended), sum(not was_killed for was_killed in ended.values()))
 
 
 def _problem(noun: str, state: str, which: Sequence[object]) -> str:
     """`1 dead letter is not what was sent: ('1', 0)`."""
-    some = ", ".join(str(each) for each in which[:_SHOWN])
+    some = ", ".join(str(one) for one in which[:_SHOWN])
     verb = "is" if len(which) == 1 else "are"
     return f"{count_text(len(which), noun)} {verb} {state}: {some}{', ...' if len(which) > _SHOWN else ''}"

@@ -42,11 +42,11 @@ class StreamOutcome(Struct, frozen=True):
 def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
     """Counts what happened: records by the proof, throughput and refusals by the samples."""
     made = changes(run, ((sample.at, sample.provisioned) for sample in run.samples))
-    told = account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"]))
+    written = account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"]))
     before, after = _refused_share(run.samples, made)
     return StreamOutcome(
         proof=proof,
-        account=told,
+        account=written,
         changes=made,
         refused=run.samples[-1].throttled,
         refused_before=before,
@@ -55,7 +55,7 @@ def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
         killed_at=run.killed_at,
         taken_over=run.taken_over,
         drained_at=run.drained_at,
-        failures=failures_of(run, proof, made, told),
+        failures=failures_of(run, proof, made, written),
     )
 
 
@@ -71,7 +71,9 @@ def _share(before: StreamSample, after: StreamSample) -> float:
     return refused / (writes + refused) if refused else 0.0
 
 
-def failures_of(run: StreamingRun, proof: Proof, made: tuple[Change, ...], told: Account) -> tuple[str, ...]:
+def failures_of(
+    run: StreamingRun, proof: Proof, made: tuple[Change, ...], written: Account
+) -> tuple[str, ...]:
     """What of the story did not come true; nothing where all of it did."""
     failures = list(proof.problems)
     if proof.records != run.records:
@@ -80,7 +82,7 @@ def failures_of(run: StreamingRun, proof: Proof, made: tuple[Change, ...], told:
         failures.append("nothing was throttled")
     if not any(after > before for _, before, after, _ in made):
         failures.append("the throughput was never raised")
-    if told.written == 0:
+    if written.written == 0:
         failures.append("the consumers' telemetry shows no write")
     if run.killed_at is None:
         failures.append("no consumer was killed")

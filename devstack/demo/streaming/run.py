@@ -236,7 +236,7 @@ class StreamingRun(Run):
             instance.partitions = tuple(sorted(mine))
             if instance.state == "starting" and instance.partitions:
                 instance.state = "running"
-        orphans = [each for each in self.instances if each.state == "killed" and each.partitions]
+        orphans = [orphan for orphan in self.instances if orphan.state == "killed" and orphan.partitions]
         if self.killed_at is not None and self.taken_over is None and not orphans:
             self.taken_over = self.elapsed - self.killed_at
             self.note("its leases have run out: others have its partitions")
@@ -254,9 +254,9 @@ class StreamingRun(Run):
             sent=self.sent.total,
             documents=self.written.total,
             letters=len(self.letters),
-            writes=sum(each.lsn - 1 for each in ranges),
-            throttled=sum(each.throttled for each in ranges),
-            spent=sum(each.budget.spent for each in ranges),
+            writes=sum(key_range.lsn - 1 for key_range in ranges),
+            throttled=sum(key_range.throttled for key_range in ranges),
+            spent=sum(key_range.budget.spent for key_range in ranges),
             provisioned=self.provisioned,
             running=sum(not instance.leaving for instance in self.instances),
         )

@@ -85,11 +85,11 @@ class Blobs:
 
     async def letters(self) -> dict[Position, str]:
         """The names of the dead letters, by position."""
-        found = {}
+        names = {}
         async for blob in self._list(self._letters):
             folder, _, number = blob.name.removesuffix(".json").rpartition("/")
-            found[folder.rpartition("/")[2], int(number)] = blob.name
-        return found
+            names[folder.rpartition("/")[2], int(number)] = blob.name
+        return names
 
     async def letter(self, name: str) -> dict[str, Any]:
         """One dead letter as stored."""

@@ -93,8 +93,8 @@ class CaptureSettings(msgspec.Struct, frozen=True):
                 "accepted: 1 or more of each"
             )
         wanted = sorted(name for _, name, _, _ in Formatter().parse(TEMPLATE) if name)
-        found = sorted(name for _, name, _, _ in Formatter().parse(self.path_template) if name is not None)
-        if found != wanted:
+        fields = sorted(name for _, name, _, _ in Formatter().parse(self.path_template) if name is not None)
+        if fields != wanted:
             raise ValueError(f"path_template is {self.path_template!r}, accepted: each of {wanted} once")
 
 
@@ -122,9 +122,9 @@ class CapturedEvent(NamedTuple):
             "Offset": self.offset,
             "EnqueuedTimeUtc": enqueued_time_utc(self.enqueued_at),
             "SystemProperties": {
-                key: found
+                key: stored
                 for key, value in self.system_properties.items()
-                if (found := property_value(value)) is not None
+                if (stored := property_value(value)) is not None
             },
             "Properties": {key: property_value(value) for key, value in self.properties.items()},
             "Body": self.body,

@@ -135,8 +135,8 @@ def _parse_stamped(payload: bytes) -> SentEvent | None:
     match = _STAMPED.match(payload)
     if match is None:
         return None
-    size, pairs, *found = match.groups()
-    id_, epoch, number = found[0] or found[1], found[2], found[3] or found[4]
+    size, pairs, *fields = match.groups()
+    id_, epoch, number = fields[0] or fields[1], fields[2], fields[3] or fields[4]
     if size[0] != len(pairs) + 1 or id_ is None or epoch is None or number is None:
         return None
     claims = {

@@ -241,8 +241,8 @@ def read_batch(claims: Sequence[Mapping[Any, Any]]) -> Batch:
 
 def read_asked(properties: Mapping[Any, Any] | None) -> Asked:
     """What the properties of an attach ask for. Raises AmqpError for a value of the wrong type."""
-    found = properties or {}
-    return Asked(*(_typed(found, key, kind) for key, kind in _TYPES))
+    asked = properties or {}
+    return Asked(*(_typed(asked, key, kind) for key, kind in _TYPES))
 
 
 def link_properties(stamp: Stamp) -> dict[str, Any]:
@@ -267,8 +267,8 @@ def _stamp(claim: Mapping[Any, Any], index: int) -> Stamp:
     return Stamp(*(value for value in values if value is not None))
 
 
-def _typed(found: Mapping[Any, Any], key: str, kind: type[int]) -> int | None:
-    value = found.get(key)
+def _typed(properties: Mapping[Any, Any], key: str, kind: type[int]) -> int | None:
+    value = properties.get(key)
     if value is None:
         return None
     if type(value) is not kind or value < 0:

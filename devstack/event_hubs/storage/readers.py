@@ -36,7 +36,7 @@ class Readers:
 
     def join(self, reader: Reader) -> None:
         """Admit a reader and displace whom it outranks; raises AmqpError if it may not read."""
-        highest = max((each.epoch for each in self._readers if each.epoch is not None), default=None)
+        highest = max((other.epoch for other in self._readers if other.epoch is not None), default=None)
         if reader.epoch is None:
             self._admit_shared(reader, highest)
         elif highest is not None and highest > reader.epoch:
@@ -61,7 +61,7 @@ class Readers:
                 f"Receiver {reader.name!r} without an epoch is refused: a receiver with epoch '{highest}' exists",
             )
         if len(self._readers) >= MAX_READERS:
-            names = ", ".join(repr(each.name) for each in self._readers)
+            names = ", ".join(repr(other.name) for other in self._readers)
             raise AmqpError(
                 RESOURCE_LIMIT,
                 "Exceeded the maximum number of allowed receivers per partition in a consumer group, which is "
@@ -70,11 +70,11 @@ class Readers:
 
     def _displace_all(self, reader: Reader) -> None:
         displaced, self._readers = self._readers, []
-        for each in displaced:
-            each.displaced(
+        for other in displaced:
+            other.displaced(
                 AmqpError(
                     LINK_STOLEN,
                     f"New receiver {reader.name!r} with epoch '{reader.epoch}' is created, hence receiver "
-                    f"{each.name!r} with epoch '{each.epoch}' is disconnected",
+                    f"{other.name!r} with epoch '{other.epoch}' is disconnected",
                 )
             )

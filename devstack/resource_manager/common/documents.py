@@ -43,13 +43,13 @@ class ResourcePath:
         scope, _, tail = _rpartition(resource_id, "/providers/")
         provider, *segments = tail.split("/")
         kinds, names = segments[::2], segments[1::2]
-        found = re.match(r"/subscriptions/[^/]+/resourceGroups/[^/]+", resource_id, re.IGNORECASE)
+        match = re.match(r"/subscriptions/[^/]+/resourceGroups/[^/]+", resource_id, re.IGNORECASE)
         return cls(
             id=resource_id,
             provider=provider,
             type="/".join([provider, *kinds]),
             name=names[-1],
-            group=found.group() if found else None,
+            group=match.group() if match else None,
             parent=resource_id.rsplit("/", 2)[0] if len(names) > 1 else None,
             extends=scope if "/providers/" in scope.lower() else None,
         )

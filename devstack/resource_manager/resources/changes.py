@@ -43,10 +43,10 @@ class Changing:
         """The document now, with its provisioning state."""
         self._settle()
         state = Status.SUCCEEDED if self._running is None else Status.IN_PROGRESS
-        told = "Updating" if state is Status.IN_PROGRESS else "Succeeded"
+        shown = "Updating" if state is Status.IN_PROGRESS else "Succeeded"
         return {
             **self.document,
-            "properties": {**self.document.get("properties", {}), "provisioningState": told},
+            "properties": {**self.document.get("properties", {}), "provisioningState": shown},
         }
 
     def value(self, path: str) -> Any:

@@ -58,7 +58,7 @@ Rule = Callable[[There, ResourcePath, Mapping[str, Any]], None]
 def check_role_definition(there: There, path: ResourcePath, document: Mapping[str, Any]) -> None:
     properties = document.get("properties", {})
     scope = path.id.lower().partition(_DEFINITIONS)[0]
-    scopes = [each.lower() for each in properties.get("assignableScopes", [])]
+    scopes = [assignable.lower() for assignable in properties.get("assignableScopes", [])]
     if not GUID.fullmatch(path.name):
         raise front_door_error(
             400, "InvalidRoleDefinitionId", f"The role definition ID '{path.name}' is not valid."
@@ -118,9 +118,9 @@ def _check_role(there: There, path: ResourcePath, properties: Mapping[str, Any])
         return
     scopes = [
         scope.lower()
-        for each in _all_with(there, _DEFINITIONS)
-        if each.id.lower().endswith(f"/{role}")
-        for scope in each.document["properties"]["assignableScopes"]
+        for definition in _all_with(there, _DEFINITIONS)
+        if definition.id.lower().endswith(f"/{role}")
+        for scope in definition.document["properties"]["assignableScopes"]
     ]
     if not any(path.id.lower().startswith(f"{scope}/") for scope in scopes):
         raise front_door_error(
@@ -140,7 +140,7 @@ def _grant(resource_id: str, properties: Mapping[str, Any]) -> tuple[str, str, s
 
 
 def _all_with(there: There, part: str) -> list[Any]:
-    return [each for each in there.under("/") if part in each.id.lower()]
+    return [resource for resource in there.under("/") if part in resource.id.lower()]
 
 
 # -- storage, network ---------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ def check_private_endpoint(there: There, _path: ResourcePath, document: Mapping[
 
 
 def check_zone_group(there: There, _path: ResourcePath, document: Mapping[str, Any]) -> None:
-    for each in document.get("properties", {}).get("privateDnsZoneConfigs", []):
-        _needed(there, each["properties"]["privateDnsZoneId"])
+    for zone in document.get("properties", {}).get("privateDnsZoneConfigs", []):
+        _needed(there, zone["properties"]["privateDnsZoneId"])
 
 
 def check_zone_link(there: There, _path: ResourcePath, document: Mapping[str, Any]) -> None:
@@ -191,19 +191,19 @@ def _delegations(there: There, subnet_id: str) -> list[str]:
 
 
 def _needed(there: There, resource_id: str) -> Mapping[str, Any]:
-    found = there.find(resource_id)
-    if found is None:
+    resource = there.find(resource_id)
+    if resource is None:
         raise front_door_error(
             400,
             "InvalidResourceReference",
             f"Resource {resource_id} referenced by this resource was not found.",
         )
-    return found
+    return resource
 
 
 def _check_delegated(there: There, subnet_id: str, service: str) -> None:
     delegated = _delegations(there, subnet_id)
-    if [each.lower() for each in delegated] != [service.lower()]:
+    if [delegated_service.lower() for delegated_service in delegated] != [service.lower()]:
         raise provider_error(
             400,
             f"The subnet {subnet_id} is delegated to {delegated or 'nobody'}, and has to be to {service}.",
@@ -295,7 +295,7 @@ def _check_flex(document: Mapping[str, Any], flex: Mapping[str, Any], config: Ma
 
 
 def _check_identity(document: Mapping[str, Any], identity: str) -> None:
-    known = {each.lower() for each in document.get("identity", {}).get("userAssignedIdentities", {})}
+    known = {assigned.lower() for assigned in document.get("identity", {}).get("userAssignedIdentities", {})}
     if identity.lower() not in known:
         raise provider_error(400, f"The identity {identity!r} is not one of this resource: {sorted(known)}.")
 
@@ -338,9 +338,9 @@ def check_container_app(there: There, _path: ResourcePath, document: Mapping[str
             raise _container_error(
                 f"cpu {sizes.get('cpu')} and memory {sizes.get('memory')} do not go together"
             )
-        names = [each["name"] for each in container.get("env", [])]
+        names = [variable["name"] for variable in container.get("env", [])]
         if len(set(names)) != len(names) or not all(
-            isinstance(each.get("value"), str) for each in container["env"]
+            isinstance(variable.get("value"), str) for variable in container["env"]
         ):
             raise _container_error("an environment variable is there twice, or is no text")
     if not 0 <= properties.get("template", {}).get("terminationGracePeriodSeconds", 30) <= 600:

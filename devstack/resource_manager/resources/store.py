@@ -100,14 +100,14 @@ class ResourcesApi:
     def delete_instances(self, call: Call) -> Answer:
         """`{"instanceIds": [...]}` of a scale set with `instances`: they go, and its capacity with them, once that is over."""
         call = replace(call, path=call.path.rpartition("/")[0])
-        found, named = self._changing(call), (call.document or {}).get("instanceIds", [])
-        unknown = [each for each in named if each not in found.instances]
+        changing, named = self._changing(call), (call.document or {}).get("instanceIds", [])
+        unknown = [instance for instance in named if instance not in changing.instances]
         if not named or unknown:
             text = f"The provided instanceId {', '.join(unknown)} is not an active Virtual Machine Scale Set VM instanceId."
             raise front_door_error(400, "InvalidParameter", text)
-        capacity = found.value("sku.capacity") - len(named)
-        answer = self._requested(call, found, merged(found.document, nested("sku.capacity", capacity)))
-        found.instances = [each for each in found.instances if each not in named]
+        capacity = changing.value("sku.capacity") - len(named)
+        answer = self._requested(call, changing, merged(changing.document, nested("sku.capacity", capacity)))
+        changing.instances = [instance for instance in changing.instances if instance not in named]
         return answer
 
     def _changing(self, call: Call) -> Changing:
@@ -158,10 +158,10 @@ class ResourcesApi:
             raise front_door_error(
                 404, "InvalidResourceType", f"The local Resource Manager has no lists of {kind}."
             )
-        found = (
+        documents = (
             [self.get_document(resource) for resource in self._of_type(kind)] if lister is None else lister()
         )
-        under = [each for each in found if str(each["id"]).lower().startswith(f"{scope}/")]
+        under = [document for document in documents if str(document["id"]).lower().startswith(f"{scope}/")]
         return Answer(200, {"value": under, "nextLink": None})
 
     def documents_of(self, kind: str) -> list[dict[str, Any]]:
@@ -262,11 +262,11 @@ class ResourcesApi:
         if path.type.lower() != "microsoft.network/virtualnetworks":
             return
         subnets = {
-            f"{path.id}/subnets/{each['name']}": each
-            for each in document.get("properties", {}).get("subnets", [])
+            f"{path.id}/subnets/{kept['name']}": kept
+            for kept in document.get("properties", {}).get("subnets", [])
         }
         for left_out in self.under(f"{path.id}/subnets/"):
-            if left_out.id.lower() not in {each.lower() for each in subnets}:
+            if left_out.id.lower() not in {kept_id.lower() for kept_id in subnets}:
                 del self.resources[left_out.id.lower()]
         for subnet_id, subnet in subnets.items():
             self._keep(subnet_id, subnet, kind="Microsoft.Network/virtualNetworks/subnets", new=200)

@@ -50,8 +50,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 # -- XML -----------------------------------------------------------------------------------------------------
@@ -86,15 +86,15 @@ def _parse_filter(element: ET.Element | None) -> SqlFilter | CorrelationFilter:
 
 
 def _key_values(element: ET.Element, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
     for holder in element:
         for pair in holder if _local(holder) == name else ():
             value = next(child for child in pair if _local(child) == "Value")
             kind = value.get(f"{{{_INSTANCE}}}type", "string").rpartition(":")[2]
             if kind not in _READERS:
                 raise ValueError(f"a value of type {kind!r}, accepted: {', '.join(_READERS)}")
-            found[_text_of(pair, "Key") or ""] = _READERS[kind](value.text or "")
-    return found
+            pairs[_text_of(pair, "Key") or ""] = _READERS[kind](value.text or "")
+    return pairs
 
 
 def _local(element: ET.Element) -> str:
@@ -118,13 +118,13 @@ def rule_description(rule: Rule) -> str:
     return f"{_filter(rule.filter)}{action}<CreatedAt>{created}</CreatedAt><Name>{escape(rule.name)}</Name>"
 
 
-def _filter(found: SqlFilter | CorrelationFilter) -> str:
-    if isinstance(found, SqlFilter):
-        return f'<Filter i:type="{found.kind}">{_sql(found.expression, found.parameters)}</Filter>'
-    leaves = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in found.fields.items())
+def _filter(of_rule: SqlFilter | CorrelationFilter) -> str:
+    if isinstance(of_rule, SqlFilter):
+        return f'<Filter i:type="{of_rule.kind}">{_sql(of_rule.expression, of_rule.parameters)}</Filter>'
+    leaves = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in of_rule.fields.items())
     return (
         f'<Filter i:type="CorrelationFilter">{leaves}'
-        f"<Properties>{_pairs(found.properties)}</Properties></Filter>"
+        f"<Properties>{_pairs(of_rule.properties)}</Properties></Filter>"
     )
 
 
@@ -167,13 +167,13 @@ def decode_rule(name: str, description: Any) -> Rule:
             named = {
                 _AMQP_NAMES[key]: value for key, value in correlation.items() if key in _AMQP_NAMES and value
             }
-            found: SqlFilter | CorrelationFilter = CorrelationFilter(
+            of_rule: SqlFilter | CorrelationFilter = CorrelationFilter(
                 named, correlation.get("properties") or {}
             )
         else:
-            found = TRUE_FILTER if sql is None else SqlFilter(str(sql.get("expression")))
+            of_rule = TRUE_FILTER if sql is None else SqlFilter(str(sql.get("expression")))
         expression = None if action is None else action.get("expression")
-        return Rule(name, found, SqlAction(expression) if expression else None)
+        return Rule(name, of_rule, SqlAction(expression) if expression else None)
     except (AttributeError, ValueError) as error:
         raise AmqpError(ARGUMENT_ERROR, f"rule-description: {error}") from None
 
@@ -184,14 +184,14 @@ def encode_rules(rules: Iterable[Rule]) -> list[dict[str, Described]]:
 
 
 def _encoded(rule: Rule) -> Described:
-    found = rule.filter
-    if isinstance(found, CorrelationFilter):
-        values: list[Any] = [found.fields.get(name) for name in CORRELATION]
-        encoded = Described(_CORRELATION, [*values, dict(found.properties)])
-    elif found.kind in _CONSTANT_CODES:
-        encoded = Described(_CONSTANT_CODES[found.kind], [])
+    of_rule = rule.filter
+    if isinstance(of_rule, CorrelationFilter):
+        values: list[Any] = [of_rule.fields.get(name) for name in CORRELATION]
+        encoded = Described(_CORRELATION, [*values, dict(of_rule.properties)])
+    elif of_rule.kind in _CONSTANT_CODES:
+        encoded = Described(_CONSTANT_CODES[of_rule.kind], [])
     else:
-        encoded = Described(_SQL_FILTER, [found.expression, 20])
+        encoded = Described(_SQL_FILTER, [of_rule.expression, 20])
     action = (
         Described(_EMPTY_ACTION, [])
         if rule.action is None

@@ -106,15 +106,15 @@ def parse_action(text: str, parameters: Mapping[str, Any] | None = None) -> list
 def _tokens(text: str) -> list[_Token]:
     if len(text) > MAX_LENGTH:
         raise SqlError(f"an expression of {len(text)} characters, accepted: up to {MAX_LENGTH}")
-    found, at, end = [], 0, len(text.rstrip())
+    parts, at, end = [], 0, len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
             raise SqlError(f"{text[at:].strip()[:20]!r} at {at} is no part of an expression")
         kind = str(match.lastgroup)
-        found.append(_Token(kind, match[kind], match.start(kind)))
+        parts.append(_Token(kind, match[kind], match.start(kind)))
         at = match.end()
-    return [*found, _Token("end", "", end)]
+    return [*parts, _Token("end", "", end)]
 
 
 class _Parser:
@@ -132,11 +132,11 @@ class _Parser:
 
     def take(self, *accepted: str) -> str:
         """The next token if it is one of these words or symbols, else ''."""
-        found = self.token.upper
-        if found not in accepted:
+        word = self.token.upper
+        if word not in accepted:
             return ""
         self._at += 1
-        return found
+        return word
 
     def need(self, accepted: str) -> None:
         if not self.take(accepted):
@@ -147,8 +147,8 @@ class _Parser:
             raise self._unexpected("an operator or the end")
 
     def _unexpected(self, accepted: str) -> SqlError:
-        found = repr(self.token.text) if self.token.kind != "end" else "the end"
-        return SqlError(f"{found} at {self.token.at}, accepted: {accepted}")
+        what = repr(self.token.text) if self.token.kind != "end" else "the end"
+        return SqlError(f"{what} at {self.token.at}, accepted: {accepted}")
 
     def _deeper(self, parse: Callable[[], Evaluate]) -> Evaluate:
         self._depth += 1
@@ -195,12 +195,12 @@ class _Parser:
             self.need("NULL")
             return lambda view: (left(view) is None) == wanted
         is_negated = bool(self.take("NOT"))
-        found = self._in(left) if self.take("IN") else self._like_test(left) if self.take("LIKE") else None
-        if found is None:
+        known = self._in(left) if self.take("IN") else self._like_test(left) if self.take("LIKE") else None
+        if known is None:
             if is_negated:
                 raise self._unexpected("IN or LIKE")
             return left
-        test = found
+        test = known
         return (lambda view: negated(test(view))) if is_negated else test
 
     def _in(self, left: Evaluate) -> Evaluate:
@@ -228,8 +228,8 @@ class _Parser:
 
         def evaluate(view: View) -> Any:
             value = first(view)
-            for each, operand in rest:
-                value = arithmetic(each, value, operand(view))
+            for sign, operand in rest:
+                value = arithmetic(sign, value, operand(view))
             return value
 
         return evaluate
