@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -83,14 +84,17 @@ async def claim_partition(
     policy: PositionPolicy,
     *,
     brought: int | None = None,
+    leased_at: float = math.inf,
 ) -> tuple[Claim, Start]:
     """Claims a partition; returns the claim and where to begin, which is logged too. New decisions are stored with the claim.
 
-    `brought` is for a host that decides itself where receiving begins: the first event that it delivered. Raises
-    PositionError, UnavailableError.
+    `brought` is for a host that decides itself where receiving begins: the first event that it delivered.
+    `leased_at` is a time before now by the service's clock, epoch seconds: with "latest", partitions that are claimed later begin at
+    what came since, also where this machine's clock is ahead. Raises PositionError, UnavailableError.
     """
     if brought is not None:
         policy = structs.replace(policy, start="earliest")
+    now = min(time.time(), leased_at)
     everything = await _store(checkpoints.load_all(deadline=_deadline()))
     stored = everything.get(partition)
     # Asked after the checkpoints are loaded: otherwise the owner before could be ahead of this state of the hub.
@@ -102,7 +106,7 @@ async def claim_partition(
         reset_to_earliest or (is_new_hub and policy.on_foreign_checkpoint is not OnDistrust.LATEST)
     ):
         refuse_skipped(partition, known.state, brought)
-    replacement = await replacement_for(checkpoints, stored, begin, known, everything, policy.routes)
+    replacement = await replacement_for(checkpoints, stored, begin, known, everything, policy.routes, now=now)
     if replacement is not None and brought is not None:  # the host decides where it begins
         origin = structs.replace(replacement.by.origin, number=None)
         replacement = Replacement(stored, structs.replace(replacement.by, origin=origin))
@@ -113,7 +117,7 @@ async def claim_partition(
         present = {**everything, partition: claim.checkpoint} if claim.checkpoint else {}
         begin = begin_at(partition, present, known, policy)
         if claim.checkpoint is None or await replacement_for(
-            checkpoints, claim.checkpoint, begin, known, present, policy.routes
+            checkpoints, claim.checkpoint, begin, known, present, policy.routes, now=now
         ):
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
     _log_start(claim, begin, stored)
@@ -156,11 +160,13 @@ async def replacement_for(
     known: HubState,
     everything: Mapping[str, Checkpoint | str],
     routes: str = "",
+    *,
+    now: float,
 ) -> Replacement | None:
     """The checkpoint that a claim has to store: a new position, the origin of one that has none, or other `routes`. None: nothing."""
     others = everything.values()
     since = since_of(others, known.hub)
-    since = time.time() if since is None else since
+    since = now if since is None else since
     if isinstance(stored, Checkpoint) and not begin.reset:
         origin = stored.origin
         if known.hub and not origin.hub:

@@ -110,6 +110,10 @@ class Ownership:
         """The owned partitions that are not being given up."""
         return [partition for partition, held in self._held.items() if held.losing is None]
 
+    def renewed_at(self, partition: str) -> float:
+        """When the lease of an owned partition was renewed last, by the clock of the store."""
+        return self._held[partition].lease.renewed_at
+
     @property
     def holds_any(self) -> bool:
         """Whether partitions are owned, or still being given up."""
@@ -324,18 +328,14 @@ class Ownership:
         return answers.count(None)
 
     async def _take(self, lease: Lease, sent_at: float) -> None:
-        held = self._held.get(lease.partition)
-        is_new = held is None
-        if held is None:
-            held = self._held[lease.partition] = _Held(lease)
+        is_new = lease.partition not in self._held
+        held = self._held.setdefault(lease.partition, _Held(lease))
         held.lease, held.valid_until = lease, sent_at + self.expiry - _RESOLUTION
         if held.losing is None:
             if held.giving_up is not None:
                 held.giving_up.cancel()
-            margin = min(self.drain, self.expiry / 3)
-            held.giving_up = asyncio.get_running_loop().call_at(
-                held.valid_until - margin, self._give_up, lease.partition
-            )
+            at = held.valid_until - min(self.drain, self.expiry / 3)
+            held.giving_up = asyncio.get_running_loop().call_at(at, self._give_up, lease.partition)
         if is_new:
             await self.listener.claimed(lease.partition)
 

@@ -369,9 +369,8 @@ class Consumer:
             self._failure.set_exception(error)
 
     async def _receive_once(self, partition: str) -> None:
-        claiming = claim_partition(
-            self.checkpoints, self.receiver, partition, self.settings.owner, self.settings.policy
-        )
+        asked = (self.checkpoints, self.receiver, partition, self.settings.owner, self.settings.policy)
+        claiming = claim_partition(*asked, leased_at=self.ownership.renewed_at(partition))
         claim, begin = await answered("the claim", None, claiming)
         receiving = self._receiving[partition]
         receiving.claim, receiving.error = claim, ""

@@ -358,6 +358,9 @@ class Trigger:
     def receiver(self):
         return Receiver(self.story)
 
+    def parked_untried(self, *, behind_trigger):
+        return ()
+
     def known_hubs(self):
         return self.story.namespaces[self.story.namespace][2]
 

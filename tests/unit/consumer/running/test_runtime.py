@@ -36,13 +36,14 @@ class Hub:
         self.starts = []
         self.expired = {}  # partition -> what retention takes before the first event that is received
         self.closed = False
+        self.enqueued_at = 0.0  # the last event of each partition
 
     async def partitions(self):
         return sorted(self.logs)
 
     async def state(self, partition):
         last = len(self.logs[partition]) - 1
-        return PartitionState(partition, 0, last, str(last), 0.0, last < 0)
+        return PartitionState(partition, 0, last, str(last), self.enqueued_at, last < 0)
 
     async def receive(self, partition, start, epoch, on_events, on_expired):
         self.starts.append((partition, start.sequence_number, epoch))
@@ -182,6 +183,33 @@ async def test_while_a_hub_grows_the_fleet_s_rate_is_not_exceeded_and_new_partit
 
     assert max(rates) <= 1_000.0 + 1e-6
     assert rates[-1] == pytest.approx(1_000.0)
+
+
+class Held(MemoryLeaseStore):
+    """Another instance has the lease of partition 1 for a while."""
+
+    is_held = True
+
+    async def claim(self, lease, owner, *, deadline):
+        is_taken = self.is_held and lease.partition == "1"
+        return None if is_taken else await super().claim(lease, owner, deadline=deadline)
+
+
+async def test_with_latest_nothing_that_came_since_is_skipped_though_this_machine_s_clock_is_ahead():
+    """By decades: the clock of hub and lease store is that of the virtual time."""
+    world = World(bodies(3), bodies(3, 3))
+    world.leases = Held(clock=world.clock)
+    _, *running = world.start(policy=PositionPolicy(start="latest"))
+    await world.until(lambda: world.hub.starts)
+    await asyncio.sleep(5.0)
+    world.hub.logs["1"] += bodies(1, 6)
+    world.hub.enqueued_at = world.clock()
+    world.leases.is_held = False
+    await world.until(lambda: len(world.hub.starts) == 2)
+    await asyncio.sleep(5.0)
+    await ended(running)
+
+    assert '["d6"]d6' in world.sink.documents
 
 
 class OneByOne(MemoryLeaseStore):

@@ -50,6 +50,9 @@ class Parts:
     def spans(self):
         return NO_SPANS
 
+    def parked_untried(self, *, behind_trigger):
+        return ()
+
     def dead_letters(self):
         return SqlDeadLetterStore(self.database, SCOPE)
 
