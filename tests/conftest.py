@@ -38,8 +38,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 ROOT = Path(__file__).parents[1]
 SPARK = "tests/spark/"
 """The longest piece of work: it begins first."""
-SHORT = re.compile("tests/unit/[^/:]+/")
-"""Files of a second or so come last, for the workers to end together; those on the project as a whole take up to 15."""
+SHORT = re.compile("tests/unit/(?!analysis/|spark_jobs/)[^/:]+/")
+"""Files of a second or so come last, for the workers to end together; those that draw pages and those on the project as a whole
+take up to 15.
+"""
 
 
 def pytest_runtest_setup() -> None:
