@@ -1,6 +1,8 @@
 """Fixtures of several files: a Service Bus for clients that block, the dashboard in a browser."""
 
 import re
+from copy import copy
+from functools import cache
 
 import pytest_asyncio
 from playwright.async_api import async_playwright
@@ -28,11 +30,18 @@ async def browser():
         await browser.close()
 
 
+@cache
+def after_three_hours():
+    target = SimulatedTarget(threshold_policy("plan-orders"), waves())
+    FakeApi([target]).simulate(3 * 3600)
+    return target
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def api():
-    target = SimulatedTarget(threshold_policy("plan-orders"), waves())
+    target = copy(after_three_hours())
+    target.entries = [*target.entries]
     api = FakeApi([target])
-    api.simulate(3 * 3600)
     yield api
     await api.stop()
 
