@@ -16,11 +16,19 @@ from scaling.config.policy import Budget, Fallback, Pace, Plateau, QueueSpec, Ru
 from scaling.decision.decide import no_longer_wanted
 from scaling.decision.explain import line
 from scaling.decision.seen import known_values
-from scaling.decision.transitions import advance, learn_from_report
+from scaling.decision.transitions import absorb, advance, learn_from_report
 from scaling.doctor import checks, running
 from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import LogKind
-from scaling.model import NO_CONTROLS, EffectRecord, MetricFailure, Reason, ScaleAction, Spent
+from scaling.model import (
+    NO_CONTROLS,
+    EffectRecord,
+    MetricFailure,
+    MetricsReport,
+    Reason,
+    ScaleAction,
+    Spent,
+)
 from scaling.notices.events import announced
 from scaling.ports import CollectError, Reading, Snapshot
 from scaling.rules.view import MetricsView
@@ -334,3 +342,18 @@ def test_the_fallback_answers_a_metric_that_is_not_read_beside_a_disabled_queue_
 @pytest.mark.parametrize(("age", "known"), [(180.0, {"backlog": 300.0}), (181.0, {})])
 def test_a_sample_that_is_too_old_is_not_logged_as_the_value_of_now(age, known):
     assert known_values(policy(), {"backlog": full(300.0, now=NOW - age)}, now=NOW) == known
+
+
+def test_a_report_without_the_metric_is_a_failed_read_and_not_a_zero() -> None:
+    made = policy()
+    windows, state = absorb(
+        made,
+        {"backlog": full(20.0, now=NOW - MINUTE)},
+        at(3),
+        MetricsReport("plan", NOW),
+        now=NOW,
+        controls=NO_CONTROLS,
+    )
+
+    assert decide_and_explain(made, windows, at(3), now=NOW).reason is Reason.COLLECT_FAILED
+    assert state.capacity_error is not None
