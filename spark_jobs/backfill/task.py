@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -46,14 +47,32 @@ async def _chunks(
     """The next batch is read on a thread: Spark's side may take its time, and the loop must not."""
     loop = asyncio.get_running_loop()
     batch: pa.RecordBatch | None = first
+    last: Event | None = None
     with ThreadPoolExecutor(1) as reader:
         while batch is not None:
             events = events_of(batch)
             others = {event.place for event in events} - {partition}
             if others:  # their numbers would pass for settled ones of this partition
                 raise RuntimeError(f"events of the partitions {partition} and {others} came to one task")
+            for event in events:
+                if last is not None and event.sequence_number == last.sequence_number:
+                    _refuse_another(last, event)
+                last = event
             yield events
             batch = await loop.run_in_executor(reader, next, rest, None)
+
+
+def _refuse_another(one: Event, other: Event) -> None:
+    """Raises RuntimeError for two events of one number, of which the second would pass for a copy. Of the same event the files of
+    other formats have the time in whole seconds.
+    """
+    if one.offset != other.offset and abs(other.enqueued_at - one.enqueued_at) > 1.0:
+        times = sorted(datetime.fromtimestamp(each.enqueued_at, UTC).isoformat() for each in (one, other))
+        raise RuntimeError(
+            f"partition {one.place}: two events have the number {one.sequence_number}, enqueued at {times[0]} and {times[1]}: the"
+            " capture files hold events of two hubs of this name, one of which was deleted. Give --from and --to, so that the job"
+            " takes those of one hub"
+        )
 
 
 def events_of(batch: pa.RecordBatch) -> list[Event]:
