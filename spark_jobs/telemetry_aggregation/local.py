@@ -284,7 +284,9 @@ def command(
     metrics: Annotated[
         Path, Option(help="Samples as Parquet: target, metric, at, value; a folder or a file.")
     ],
-    output: Annotated[Path, Option("--output", help="Folder of the tables.")] = Path("telemetry-output"),
+    output: Annotated[
+        Path, Option("--output", file_okay=False, writable=True, help="Folder of the tables.")
+    ] = Path("telemetry-output"),
     since: Since = None,
     until: Until = None,
     clock_skew: Annotated[

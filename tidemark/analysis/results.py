@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import parquet
 
+from tidemark.analysis.errors import JobError
 from tidemark.analysis.limits import Limits, exceeded_limits, raise_for_failures
 from tidemark.analysis.report import Report, write_page
 from tidemark.foundation.log.terminal import Console
+from tidemark.foundation.wording import file_problem
 
 
 def write_rows(rows: Iterable[Any], path: Path, schema: pa.Schema | None = None) -> None:
@@ -37,11 +39,14 @@ def finish(
     given: Mapping[str, object] | None = None,
 ) -> None:
     """Writes the tables (rows and schema, by name) and the page: what `report_of` of the module `page` makes of `result` and of `given`. The
-    module is loaded here, because matplotlib takes a second. Raises CheckFailedError, when all is written, where more was found
-    than is allowed.
+    module is loaded here, because matplotlib takes a second. Raises JobError where the tables cannot be written, and
+    CheckFailedError, when all is written, where more was found than is allowed.
     """
-    for name, (rows, schema) in tables.items():
-        write_rows(rows, output / f"{name}.parquet", schema)
+    try:
+        for name, (rows, schema) in tables.items():
+            write_rows(rows, output / f"{name}.parquet", schema)
+    except OSError as error:
+        raise JobError(f"--output {output} cannot be written: {file_problem(error)}") from error
 
     def make_page() -> Report:
         report: Report = importlib.import_module(page).report_of(result, **(given or {}))

@@ -192,7 +192,9 @@ def command(
     target: TargetName = None,
     log: LogBeside = None,
     load: AdviceOptions,
-    output: Annotated[Path, Option("--output", help="Folder of page and rows.")] = Path("advise-output"),
+    output: Annotated[
+        Path, Option("--output", file_okay=False, writable=True, help="Folder of page and rows.")
+    ] = Path("advise-output"),
     processes: Processes = None,
     config: Config = CONFIG,
     root: Root = ROOT_FOLDER,

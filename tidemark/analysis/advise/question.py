@@ -344,13 +344,14 @@ def _coverage(history: History, wait: float) -> list[str]:
     when = f"{time_text(history.start)} to {time_text(history.end)}, by {duration_text(history.step)}"
     notes = [f"{when}: {duration_text(span)} of load is known"]
     if unknown:
-        gaps = sum(
-            isnan(b) and not isnan(a) for a, b in pairwise(history.arrivals)
-        )  # the first bin is always known
+        # The first bin is always known.
+        gaps = sum(isnan(b) and not isnan(a) for a, b in pairwise(history.arrivals))
         notes.append(
             f"{_percent(unknown / whole)} of the time is missing ({duration_text(unknown * history.step)} in "
             f"{count_text(gaps, 'gap')}); nothing is assumed for it, and it counts for nothing"
         )
+    if not any(value > 0 for value in history.arrivals):  # NaN is not
+        notes.append("no message arrives in all of that time: what follows tells no policy from another")
     if history.step > max(wait, MINUTE):
         notes.append(
             f"each row counts {duration_text(history.step)}, over which its messages are spread: those that come at once, as of a batch, wait "

@@ -97,9 +97,9 @@ def command(
     log: Annotated[
         Path | None, Option(help="Scaling log as JSON: backlogs and capacities. See `tidemark log --json`.")
     ] = None,
-    output: Annotated[Path, Option("--output", help="Folder of report and scores.")] = Path(
-        "backtest-output"
-    ),
+    output: Annotated[
+        Path, Option("--output", file_okay=False, writable=True, help="Folder of report and scores.")
+    ] = Path("backtest-output"),
     processes: Processes = None,
     config: RunningConfig = CONFIG,
     allow: Allow = None,

@@ -26,7 +26,7 @@ from tidemark.analysis.cost.spans import (
     hours_of,
     spans_of,
 )
-from tidemark.foundation.wording import number_text
+from tidemark.foundation.wording import count_text, number_text
 
 INSTANCE, REQUEST_UNITS = "instance", "RU/s"
 
@@ -278,7 +278,7 @@ def _by_capacity(billed: Billed, days: Sequence[DayCost], last_day: int | None) 
     ]
     with_charges = sum(day.billed is not None for day in days)
     why = (
-        f"no day is known whole in both log and export ({with_charges} days with charges, the newest does not count): no price; "
+        f"no day is known whole in both log and export ({count_text(with_charges, 'day')} with charges, the newest does not count): no price; "
         "give --price"
     )
     return prices, why

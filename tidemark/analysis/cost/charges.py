@@ -83,9 +83,8 @@ def columns_of(names: Sequence[str], amount: str | None, where: str) -> dict[str
             )
     if missing := [what for what in NEEDED if what not in by_meaning]:
         accepted_names = "; ".join(f"{what}: {' or '.join(accepted[what])}" for what in missing)
-        raise InputError(
-            f"{where} is no cost export: it has the columns {', '.join(names)}; accepted: {accepted_names}"
-        )
+        found = f"has the columns {', '.join(names)}" if names else "is empty"
+        raise InputError(f"{where} is no cost export: it {found}; accepted: {accepted_names}")
     return by_meaning
 
 

@@ -130,8 +130,23 @@ def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict
         if any(seen.capacity is not None for seen in entries)
     }
     if not known:
-        raise InputError(f"--log {log} has no capacity in the time asked for; a scaling log is accepted")
+        between = "" if since is until is None else ", from --from to --to"
+        raise InputError(
+            f"--log {log} has no capacity of a target{between}; a scaling log is accepted (tidemark log --json)"
+        )
     return known
+
+
+def check_names(options: Options, known: Collection[str]) -> None:
+    """Raises InputError for an option about a target that neither log nor configuration has: its price would say nothing."""
+    for option, names in (
+        ("--price", options.prices),
+        ("--resource", options.resources),
+        ("--ru-target", options.ru_targets),
+    ):
+        for name in names:
+            if name not in known:
+                raise InputError(f"{option} names the target '{name}'; known are {', '.join(sorted(known))}")
 
 
 def show(accounts: list[Account]) -> None:
@@ -160,7 +175,9 @@ def command(
     until: Until = None,
     bill: CostOptions,
     config: Config = CONFIG,
-    output: Annotated[Path, Option("--output", help="Folder of page and tables.")] = Path("cost-output"),
+    output: Annotated[
+        Path, Option("--output", file_okay=False, writable=True, help="Folder of page and tables.")
+    ] = Path("cost-output"),
     root: Root = Path(),
     allow: Allow = None,
 ) -> None:
@@ -174,8 +191,10 @@ def command(
     begin, end = moment("--from", since), moment("--to", until)
     check_span(begin, end)
     settings = app_settings(root)
-    billed = billed_targets(read_targets(config, settings), settings, options)
+    configured = read_targets(config, settings)
+    billed = billed_targets(configured, settings, options)
     seen = read_seen(log, begin, end)
+    check_names(options, {*seen, *(() if configured is None else configured.names)})
     charges = read_exports(costs, resources_of(billed), options.amount)
     accounts = accounts_of(seen, charges, billed, options)
     show(accounts)

@@ -72,7 +72,9 @@ def command(
     load: QueueOptions,
     time_zone: Zone = "UTC",
     share: Share = SHARE,
-    output: Annotated[Path, Option("--output", help="Folder of page and tables.")] = Path("seasons-output"),
+    output: Annotated[
+        Path, Option("--output", file_okay=False, writable=True, help="Folder of page and tables.")
+    ] = Path("seasons-output"),
     config: Config = CONFIG,
     root: Root = ROOT_FOLDER,
     allow: Allow = None,

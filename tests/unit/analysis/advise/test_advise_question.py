@@ -68,6 +68,11 @@ def test_options_win_over_the_policy_and_what_is_assumed_is_told():
     assert bare.target.given == {}  # what is assumed is left to be learned
 
 
+@pytest.mark.parametrize(("arrivals", "notes"), [([0.0, None, 0.0], 1), ([0.0, None, 1.0], 0)])
+def test_that_nothing_arrived_is_said(arrivals, notes):
+    assert len(told(prepare("plan", minutes(arrivals), RATE, None), "no message arrives")) == notes
+
+
 def test_gaps_stay_gaps_and_are_told():
     found = prepare("plan", minutes([60.0, None, None, 60.0, None, 60.0, 60.0]), RATE, spec())
 

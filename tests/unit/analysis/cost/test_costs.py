@@ -82,7 +82,7 @@ def test_another_column_may_be_the_money():
             "a,b\n1,2\n",
             r"a\.csv is no cost export: it has the columns a, b; accepted: resource: resourceid or",
         ),
-        ("", r"a\.csv is no cost export: it has the columns ; accepted"),
+        ("", r"a\.csv is no cost export: it is empty; accepted"),
         (CLASSIC.replace("4.8", "1,5"), r"row 2: it has more cells than the file has columns"),
         (CLASSIC + "01/03/2026,/subscr", r"row 6: it has fewer cells than the file has columns: 2 for 8"),
         (CLASSIC.replace("MeterName", "Date"), r"a\.csv has the column Date twice"),
@@ -510,6 +510,41 @@ def test_the_command_reports_money_against_static_and_shadow_and_fails_its_check
     )
     assert found.exit_code == 3, found.output
     assert "report: cost-output" in found.output
+
+
+@pytest.mark.parametrize(
+    ("log", "more", "said"),
+    [
+        ("log.json", ["--output", "file"], "'file' is a file"),
+        (
+            "log.json",
+            ["--output", "file/in-it"],
+            "error: --output file/in-it cannot be written: Not a directory",
+        ),
+        ("log.json", ["--price", "order=0.2"], "error: --price names the target 'order'; known are orders"),
+        ("log.json", ["--ru-target", "ru"], "error: --ru-target names the target 'ru'; known are orders"),
+        ("none.json", [], "error: --log none.json has no capacity of a target; a scaling log is accepted"),
+        (
+            "log.json",
+            ["--from", "2027-01-01"],
+            "has no capacity of a target, from --from to --to; a scaling log",
+        ),
+    ],
+)
+def test_what_the_command_cannot_use_is_one_line(tmp_path, monkeypatch, log, more, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "costs.csv").write_text(FOCUS)
+    (tmp_path / "file").touch()
+    entry = LogEntry("orders", START, LogKind.DECISION, "d", "", "", 3)
+    (tmp_path / "log.json").write_bytes(msgspec.json.encode([entry]))
+    (tmp_path / "none.json").write_text("[]")
+
+    found = CliRunner().invoke(
+        command_line(), ["cost", "--costs", "costs.csv", "--log", log, *more], env={"COLUMNS": "200"}
+    )
+
+    assert found.exit_code in (1, 2)
+    assert said in found.stderr
 
 
 def test_a_day_with_more_refunds_than_charges_is_drawn_below_zero():
