@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -140,16 +141,24 @@ def over_time(
     needed = [rate / service_rate for rate in arrivals]
     instances.plot(times, needed, color=INK, linewidth=0.9, linestyle=":", label="needed by the arrivals")
     backlog.set_title("Waiting messages, at most")
-    backlog.set_yscale("symlog", linthresh=100)
-    ticks: Any = backlog.yaxis.get_major_locator()
-    ticks.set_params(numticks=DECADES)
-    backlog.set_ylim(0, max(1.0, backlog.get_ylim()[1]))
+    _partly_logarithmic(backlog)
     instances.set_title("Instances, at most")
     instances.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     for axes in (backlog, instances):
         axes.legend(loc="upper left", fontsize="small")
     time_axis(instances)
     return figure, panels
+
+
+def _partly_logarithmic(axes: Axes) -> None:
+    """An axis that is linear up to 100, or to a hundred thousandth of the most, with room for a legend of two lines above the most."""
+    most = axes.dataLim.ymax
+    linear = max(100.0, 10.0 ** (math.floor(math.log10(most)) - 5) if most > 0 else 0.0)
+    axes.set_yscale("symlog", linthresh=linear)
+    height = 1.45 * (most / linear if most < linear else 1 + math.log10(most / linear))
+    axes.set_ylim(0, max(1.0, linear * (height if height < 1 else 10 ** (height - 1))))
+    ticks: Any = axes.yaxis.get_major_locator()
+    ticks.set_params(numticks=DECADES)
 
 
 DECADES = 6

@@ -284,7 +284,9 @@ def test_panels_of_a_replay_have_axes_of_their_data_however_small_or_large(waiti
     assert load.get_ylim() == (0.0, 1.0)
     low, high = backlog.get_ylim()
     assert low == 0
-    assert max(1.0, waiting) <= high < 10 * max(1.0, waiting)
+    assert max(1.0, waiting) <= high < 10 * max(1.0, waiting) ** 1.5
+    top = backlog.transData.transform((0, waiting))[1]
+    assert waiting == 0 or backlog.get_legend().get_window_extent().y0 > top
     labels = [label.get_window_extent() for label in backlog.get_yticklabels() if label.get_text()]
     assert all(before.y1 < after.y0 + 4 for before, after in pairwise(labels))
     assert all(float(label.get_text()).is_integer() for label in instances.get_yticklabels())

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tidemark.analysis import plots
 from tidemark.analysis.backtest.candidates.grid import BASELINE
@@ -35,6 +36,7 @@ def pareto(choice: Choice, *, budget: float) -> Figure:
         axes.set_yscale("symlog", linthresh=0.1)
         axes.set_ylim(-0.02, 2 * max(100 * budget, *(100 * s.late_share for s in scores.values())))
     left.set_ylabel("late messages, %")
+    left.xaxis.set_major_locator(MaxNLocator(5))  # shared; of costs that are alike the labels are long
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     return figure
 

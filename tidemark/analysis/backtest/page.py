@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidemark.analysis import report as reports
 from tidemark.analysis.backtest import charts
 from tidemark.analysis.backtest.analysis import Analysis, advice, changes_of
 from tidemark.analysis.backtest.candidates.grid import BASELINE
@@ -156,7 +157,11 @@ def _in_words(judged: Judged) -> str:
 
 
 def _interval(difference: Difference, unit: str) -> str:
-    return f"{difference.mean:+.4g} {unit} ({difference.low:+.4g} to {difference.high:+.4g})"
+    mean, low, high = (
+        f"{'+' if each >= 0 else ''}{reports.number(each)}"
+        for each in (difference.mean, difference.low, difference.high)
+    )
+    return f"{mean} {unit} ({low} to {high})"
 
 
 def _by_target(analysis: Analysis) -> Iterable[tuple[object, ...]]:

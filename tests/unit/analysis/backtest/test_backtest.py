@@ -4,6 +4,7 @@ import json
 import math
 import re
 from functools import partial
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -20,11 +21,14 @@ from spark_jobs.backtest import tasks
 from spark_jobs.cli import run_command
 from tests.support.analysis import write_files
 from tests.support.scaling.runner import NOW, THRESHOLD, metric, policy
-from tidemark.analysis.backtest import local, work
+from tidemark.analysis import plots
+from tidemark.analysis.backtest import charts, local, work
 from tidemark.analysis.backtest.analysis import counts
 from tidemark.analysis.backtest.candidates.grid import BASELINE, Candidates, Targets, metric_of, read_grid
 from tidemark.analysis.backtest.candidates.recommend import (
     VERDICTS,
+    Choice,
+    Difference,
     Judged,
     Verdict,
     bootstrap,
@@ -34,6 +38,7 @@ from tidemark.analysis.backtest.candidates.recommend import (
     verdict_of,
 )
 from tidemark.analysis.backtest.candidates.variation import GridError
+from tidemark.analysis.backtest.page import _interval
 from tidemark.analysis.backtest.reading import from_entries, read_arrivals, read_entries, read_log
 from tidemark.analysis.backtest.replay.fleet import Fleet, Model
 from tidemark.analysis.backtest.replay.history import (
@@ -417,6 +422,34 @@ def test_a_difference_that_is_chance_is_no_difference():
     assert judge("x", short, short, np.random.default_rng(0)).verdict is Verdict.TOO_SHORT
     assert judge(BASELINE, theirs, theirs, np.random.default_rng(0)).verdict is Verdict.SAME
     assert verdict_of(1, 0) is verdict_of(1, 1) is Verdict.WORSE
+
+
+def test_an_interval_is_in_numbers_that_people_read():
+    """It said `+5154 late messages (+154.5 to +1.419e+04)`."""
+    found = Difference(5154.2, 154.5, 14_190.0)
+
+    assert _interval(found, "late messages") == "+5,154 late messages (+154.5 to +14,190)"
+    assert _interval(Difference(-0.0889, -0.1367, 0.0), "cost") == "-0.0889 cost (-0.1367 to +0)"
+
+
+def test_costs_that_are_all_alike_have_labels_that_do_not_touch():
+    score = Score(
+        cost=2.88,
+        hours=14.4,
+        **{name: 0 for name in Score.__struct_fields__ if name not in {"cost", "hours"}},
+    )
+    scores = {BASELINE: score, "a": score}
+    choice = Choice("orders", ("a", BASELINE), frozenset({"a"}), scores, scores, 2)
+
+    figure = charts.pareto(choice, budget=0.01)
+    plots.show_few_points(figure)
+    figure.draw_without_rendering()
+
+    for axes in figure.axes:
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+        assert len(boxes) >= 3
+        assert all(before.x1 + 8 < after.x0 for before, after in pairwise(boxes))
+    plots.drawn(figure)
 
 
 @pytest.mark.parametrize("signs", [(0, -1), (-1, 0), (0, 1), (1, 0)])
