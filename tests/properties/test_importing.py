@@ -93,9 +93,10 @@ WHOLE = [
     scaled_object(trigger(name="a"), cooldownPeriod=300, pollingInterval=60, advanced={"scalingModifiers": {"formula": "a * 2", "target": "4"}}),
     scaled_object(
         trigger("azure-eventhub", metadata={"eventHubName": "h", "eventHubNamespace": "ns", "consumerGroup": "g", "blobContainer": "c",
-                                            "checkpointStrategy": "blobMetadata", "storageConnectionFromEnv": "S"}),
+                                            "checkpointStrategy": "blobMetadata", "storageAccountName": "s", "cloud": "Private",
+                                            "serviceBusEndpointSuffix": "bus.test", "storageEndpointSuffix": "blob.test", "other": "x"}),
         trigger("azure-monitor", metadata={"resourceURI": "Microsoft.Cache/redis/r", "subscriptionId": "11111111-2222-3333-4444-555555555555",
-                                           "resourceGroupName": "rg", "metricName": "hits", "metricFilter": "Shard eq '1'",
+                                           "resourceGroupName": "rg", "metricName": "hits", "metricNamespace": "a/b", "metricFilter": "Shard eq '1'",
                                            "metricAggregationType": "Total", "metricAggregationInterval": "0:1:0", "targetValue": "5"}),
         trigger("metrics-api", metadata={"url": "https://a.test/x", "valueLocation": "a.0.b", "targetValue": "5"}),
         trigger("azure-queue", metadata={"queueName": "q", "accountName": "shop", "queueLength": "5", "activationQueueLength": "2"}),
