@@ -1,8 +1,9 @@
-"""Reads durations such as `10m` as seconds. Pure."""
+"""Reads durations such as `10m` as seconds, and writes them. Pure."""
 
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
@@ -29,6 +30,12 @@ def parse_duration(value: object) -> float:
     if not 0 <= seconds < 1e9:
         raise ValueError(f"found {value!r}; a duration is 0 or more")
     return seconds
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration as files have it: `parse_duration` reads it as the same number, which it does not with an exponent."""
+    text = f"{Decimal(repr(float(seconds))):f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}s"
 
 
 def duration(value: object) -> float:

@@ -25,9 +25,11 @@ from tidemark.analysis.backtest.replay.history import (
 from tidemark.analysis.simulation.answer import Recorded, late_at_maximum
 from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING
 from tidemark.analysis.simulation.field import Target, objective_of, reads_of
+from tidemark.foundation.durations import seconds_text
 from tidemark.foundation.wording import count_text, duration_text, number_text, percent_text, time_text
 
 HOUR, DAY = 3600.0, 86_400.0
+LONGEST = 30 * DAY  # of a message. Chosen
 
 MINUTE = 60.0
 """Seconds between two evaluations where nothing is configured: the default of COLLECT_SCHEDULE."""
@@ -303,19 +305,20 @@ class _Known:
         if option == "concurrency":
             self.given[option] = int(value) if value == int(value) else float(value)
         elif option == "start_up":
-            self.given[option] = f"{value:g}s"
+            self.given[option] = seconds_text(value)
         return float(value)
 
     def time_of_messages(self, concurrency: float, rate: float) -> float:
         """Messages an instance processes at once, which a given time of a message may say; notes what one takes."""
         if (takes := self._options.takes) is not None and "concurrency" not in self.given:
             concurrency = self.given["concurrency"] = float(f"{rate * takes:.4g}")
-            self.notes = [
-                note
-                for note in self.notes
-                if note != ASSUMED["concurrency"].format(number_text(FIRST_CONCURRENCY))
-            ]
+            assumed = ASSUMED["concurrency"].format(number_text(FIRST_CONCURRENCY))
+            self.notes = [note for note in self.notes if note != assumed]
         seconds = concurrency / rate
+        if seconds > LONGEST:
+            raise HistoryError(
+                f"a message takes {seconds:.3g} s by {concurrency:g} at once and {rate:g} served a second; accepted are up to {duration_text(LONGEST)}: {ASK}"
+            )
         note = f"a message takes {number_text(seconds)} s: what an instance processes at once, by what it serves a second"
         if "concurrency" not in self.given:
             note += (
@@ -323,7 +326,7 @@ class _Known:
                 "--concurrency"
             )
         else:  # until a busy time has shown it the rule would hold what is there, a quarter dearer for fast messages
-            self.given["takes"] = f"{seconds:.4g}s"
+            self.given["takes"] = seconds_text(float(f"{seconds:.4g}"))
         self.notes.append(note)
         return concurrency
 
@@ -383,11 +386,8 @@ def _saturation(history: History, target: Target, recorded: Recorded) -> str:
     late = late_at_maximum(target, recorded.load(target.name))
     if late <= target.late:
         return ""
-    peak = (
-        f"what comes at the peak keeps {ceil(most):,} instances busy, and the maximum is {target.maximum:,}"
-    )
-    shortage = f"{peak}: with {target.maximum:,} all the time, {_percent(late)} of the messages would be late"
-    return f"{shortage}, so no policy keeps the objective"
+    peak, high = f"{ceil(most):,} instances busy", f"{target.maximum:,}"
+    return f"what comes at the peak keeps {peak}, and the maximum is {high}: with {high} all the time, {_percent(late)} of the messages would be late, so no policy keeps the objective"
 
 
 def _ran(readings: Sequence[Reading], history: History) -> list[str]:

@@ -21,6 +21,7 @@ from tidemark.analysis.simulation.driving import (
     OUTGOING,
     Shipped,
 )
+from tidemark.foundation.durations import seconds_text
 from tidemark.foundation.wording import duration_text
 
 TODAY = "today's policy"
@@ -200,7 +201,7 @@ def _metric(target: Target, kind: str, interval: float) -> MetricSpec:
 def rule_options(target: Target, wait: float, late: float) -> dict[str, object]:
     """The rule's options, as tidemark.toml has them."""
     metrics = {kind.removeprefix("late_"): name for name, kind in target.reads.items()}
-    return {**metrics, "wait": f"{wait:g}s", "late": float(f"{late:.6g}"), **target.given}
+    return {**metrics, "wait": seconds_text(wait), "late": float(f"{late:.6g}"), **target.given}
 
 
 def reads_of(spec: PolicySpec, queue: str) -> dict[str, str]:

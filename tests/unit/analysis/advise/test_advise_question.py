@@ -5,12 +5,13 @@ from math import nan
 
 import pytest
 
+from scaling.config.policy import Policy
 from scaling.service import registry
 from tests.support.analysis import CONFIG, MONDAY
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.backtest.candidates.grid import Targets
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
-from tidemark.analysis.simulation.field import field
+from tidemark.analysis.simulation.field import field, service_level
 from tidemark.analysis.simulation.world import Seen
 
 RATE = Options(service_rate=10.0)
@@ -242,6 +243,32 @@ def test_a_row_that_is_longer_than_the_wait_hides_batches_and_that_is_told(width
     found = prepare("plan", rows, Options(service_rate=10.0, wait=wait), None)
 
     assert bool(told(found, "those that come at once, as of a batch, wait longer")) is said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"service_rate": 1e6, "concurrency": 1.0},
+        {"service_rate": 16 / 1.6e6, "concurrency": 16.0, "wait": 2_592_000.0},
+        {"takes": 1_234_567.0, "concurrency": 1.0, "wait": 1_234_567.0, "start_up": 1_000_001.0},
+        {"service_rate": 1e6, "concurrency": 1e-6},
+    ],
+)
+def test_the_shortest_and_longest_times_are_options_that_the_rule_reads(said):
+    question = prepare("plan", minutes([60.0] * 30), Options(**said), None)
+    target = question.target
+    (rule,) = Policy(service_level(target, target.wait, target.late, 60.0)).flat_rules
+
+    assert rule.objective.takes == pytest.approx(target.concurrency / target.service_rate, rel=1e-3)
+    assert rule.objective.wait == target.wait
+    assert rule.objective.start_up in {None, target.start_up}
+
+
+def test_a_message_that_takes_longer_than_any_does_is_refused():
+    with pytest.raises(
+        HistoryError, match=r"a message takes 1.6e\+07 s by 16 at once .* accepted are up to 30 d"
+    ):
+        prepare("plan", minutes([60.0] * 30), Options(service_rate=1e-6, concurrency=16.0), None)
 
 
 def test_a_load_beyond_the_maximum_is_told_and_bounds_that_cross_are_refused():

@@ -13,6 +13,7 @@ from msgspec import Struct
 from scaling.config.toml import bare_key, distinct_keys, table_lines
 from scaling.resource_id import ResourceId
 from scaling.rules.expression import CAPACITY_NAMES
+from tidemark.foundation.durations import seconds_text
 from tidemark.foundation.sanitize import one_line, shorten, without_secrets
 from tidemark.foundation.wording import count_text
 
@@ -148,7 +149,7 @@ def span_text(seconds: float) -> str:
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
+    return seconds_text(seconds)
 
 
 def number(value: float) -> int | float:
