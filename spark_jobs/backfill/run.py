@@ -40,7 +40,7 @@ from spark_jobs.backfill.transforms import (
 )
 from spark_jobs.backfill.view import showing
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
-from spark_jobs.platform.consumer_hub import cosmos_options, for_executors
+from spark_jobs.platform.consumer_hub import FACTS, cosmos_options, for_executors, run_facts
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
@@ -101,7 +101,7 @@ def backfill(
     shares, config = settings.shares(), hub.config
     spark = captured.sparkSession
     _check_session(spark)
-    missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
+    missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, hub)
     if missing is not None and missing.isEmpty():
         return None
     container = asyncio.run(container_id(hub))
@@ -229,9 +229,9 @@ def settled_rows(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -
     return rows
 
 
-def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
+def _missing(spark: SparkSession, path: str, hub: HubDefinition) -> DataFrame:
     try:
-        frame = missing_table(spark, path, hub)
+        frame = missing_table(spark, path, run_facts(hub))
     except InputError as error:
         raise InputError(f"--only-missing {error}") from None
     lacking = [name for name in POSITION[1:] if name not in frame.columns]
@@ -239,8 +239,9 @@ def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
         raise InputError(
             f"--only-missing {path} lacks the columns {', '.join(lacking)}; found: {', '.join(frame.columns)}"
         )
-    named = frame if "hub" in frame.columns else frame.withColumn("hub", F.lit(hub))
-    return of_hub(named.select(*POSITION).distinct(), hub)
+    name = hub.config.hub
+    named = frame if "hub" in frame.columns else frame.withColumn("hub", F.lit(name))
+    return of_hub(named.select(*POSITION).distinct(), name)
 
 
 def _finding(spark: SparkSession, path: str) -> str:
@@ -255,19 +256,22 @@ def _folder_of(path: str) -> tuple[str, str]:
     return folder or ("/" if path.startswith("/") else "."), name
 
 
-def missing_table(spark: SparkSession, path: str, hub: str) -> DataFrame:
-    """A table by its path: `<output>/<table>` of the last finished run of a job, or one of somebody else's.
+def missing_table(spark: SparkSession, path: str, facts: Mapping[str, str]) -> DataFrame:
+    """A table by its path: `<output>/<table>` of the last finished run of a job, or one of somebody else's. `facts` are `run_facts` of
+    the hub that is written.
 
-    Raises InputError for one that is not there, that belongs to another hub, or that no finished run vouches for.
+    Raises InputError for one that is not there, that is of another hub or container, or that no finished run vouches for.
     """
     folder, name = _folder_of(path)
     runs = runs_of(spark, folder)
     if runs is None:  # a table of somebody else's, or of a job that could write no Delta
         exported = f"parquet/{name}"
         return read_parquet_or_delta(spark, f"{folder}/{exported}" if has(spark, folder, exported) else path)
-    named = runs[-1].about.get("hub", hub) if runs else hub
-    if named.lower() != hub.lower():
-        raise InputError(f"{path} is of the hub '{named}', EVENTHUB_NAME is '{hub}'")
+    about = runs[-1].about if runs else {}
+    for fact, (is_of, same) in FACTS.items():
+        stored = about.get(fact, facts[fact])  # of a version that did not note it
+        if same(stored) != same(facts[fact]):
+            raise InputError(f"{path} is of the {is_of} '{stored}', and this backfill of '{facts[fact]}'")
     return result_table(spark, folder, name)
 
 

@@ -6,7 +6,7 @@ Of a hub that several sinks are written from, a job is about one of them, whose 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from msgspec import structs
@@ -17,7 +17,7 @@ from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.loading import find_hub, load_definition
 from consumer.definition.model import HubDefinition, SinkDefinition
 from consumer.formats import DecoderName, Unpack, registry_of
-from consumer.running.assembly import sink_table
+from consumer.running.assembly import Parts, sink_table
 from consumer.sinks.cosmos.options import CosmosOptions
 from tidemark.analysis.errors import InputError, job_errors
 
@@ -121,6 +121,21 @@ def cosmos_options(hub: HubDefinition) -> CosmosOptions:
         return options
     with job_errors():
         return CosmosOptions(**sink_table(hub.config))
+
+
+FACTS: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    "hub": ("hub", str.lower),
+    "topic": ("hub", str.lower),
+    "target": ("container", str),  # Cosmos DB has "a" beside "A"
+}
+"""Of each of `run_facts` what it is, and what of its text distinguishes it."""
+
+
+def run_facts(hub: HubDefinition) -> dict[str, str]:
+    """Of a job about the hub: two hubs of a file may have one name, in two namespaces, and one hub several containers."""
+    options = cosmos_options(hub)
+    topic = Parts(hub.config, hub.settings).stream.topic
+    return {"hub": hub.config.hub, "topic": topic, "target": f"{options.database}/{options.container}"}
 
 
 def for_executors(hub: HubDefinition) -> dict[str, str]:

@@ -20,7 +20,7 @@ from consumer.mapping.operations import write_options
 from consumer.model import Checkpoint, Operation
 from spark_jobs import cli
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish, option_words
-from spark_jobs.platform.consumer_hub import HubName, SinkName, cosmos_options, hub_on_cosmos
+from spark_jobs.platform.consumer_hub import HubName, SinkName, cosmos_options, hub_on_cosmos, run_facts
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import CONNECTION_STRING
@@ -125,7 +125,7 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     hub = hub_on_cosmos(settings.consumer, "a reconciliation reads", hub=settings.hub, sink=settings.sink)
     refuse_what_leaves_no_trace(hub)
     read, name = partial(_events, spark, settings, hub), hub.config.hub
-    results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": name})
+    results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about=run_facts(hub))
     with work_files(results):
         sides = extract(
             spark,

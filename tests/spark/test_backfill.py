@@ -141,24 +141,32 @@ def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this
         rows = [("0", number) for number in numbers]
         return spark.createDataFrame(rows, "partition string, sequence_number long")
 
-    first = Results.begin(spark, folder, job="reconciliation", fmt="delta", about={"hub": "flights"})
+    facts = {"hub": "flights", "topic": "ns/flights", "target": "db/flights"}
+    first = Results.begin(spark, folder, job="reconciliation", fmt="delta", about=facts)
     first.write("unsettled", unsettled(1, 2))
     first.publish()
     failed = Results.begin(spark, folder, job="reconciliation", fmt="delta", about={"hub": "flights"})
     failed.write("unsettled", unsettled(3))  # and then it was killed
 
-    missing = missing_table(spark, f"{folder}/unsettled", "Flights")
+    missing = missing_table(spark, f"{folder}/unsettled", {**facts, "hub": "Flights"})
 
     assert sorted(row.sequence_number for row in missing.collect()) == [1, 2]
     new = f"{folder}-new"
     killed = Results.begin(spark, new, job="reconciliation", fmt="delta", about={"hub": "flights"})
     killed.write("unsettled", unsettled(3))
     with pytest.raises(InputError, match=r"no run has finished in .*-new"):
-        missing_table(spark, f"{new}/unsettled", "flights")
-    with pytest.raises(InputError, match="is of the hub 'flights', EVENTHUB_NAME is 'orders'"):
-        missing_table(spark, f"{folder}/unsettled", "orders")
+        missing_table(spark, f"{new}/unsettled", facts)
+    others = {
+        "hub": ("hub", "orders"),
+        "topic": ("hub", "other/flights"),
+        "target": ("container", "db/Flights"),
+    }
+    for fact, (is_of, other) in others.items():
+        words = f"is of the {is_of} '{facts[fact]}', and this backfill of '{other}'"
+        with pytest.raises(InputError, match=words):
+            missing_table(spark, f"{folder}/unsettled", {**facts, fact: other})
     with pytest.raises(InputError, match="has no table 'lost'"):
-        missing_table(spark, f"{folder}/lost", "flights")
+        missing_table(spark, f"{folder}/lost", facts)
 
 
 def test_what_a_later_reconciliation_finds_missing_again_is_written_again(spark, world, tmp_path):

@@ -14,7 +14,13 @@ from pyspark import cloudpickle
 from consumer.model import DeadLetter, Event, Rejection
 from spark_jobs.backfill.run import BackfillSettings, _checkpoint_group
 from spark_jobs.backfill.target import CountedDeadLetters, read_target
-from spark_jobs.platform.consumer_hub import cosmos_options, for_executors, has_other_sinks, hub_on_cosmos
+from spark_jobs.platform.consumer_hub import (
+    cosmos_options,
+    for_executors,
+    has_other_sinks,
+    hub_on_cosmos,
+    run_facts,
+)
 from spark_jobs.reconciliation.keys import _keyed, event_columns, identity_of, may_be_several
 from spark_jobs.reconciliation.schemas import Identity
 from spark_jobs.sources.dead_letters import _are_of_others
@@ -163,6 +169,17 @@ def test_of_several_sinks_the_writes_of_one_are_looked_for_and_an_event_of_other
     assert may_be_several(hub)
     assert identity_of(hub) is Identity.META
     assert {"body", "properties", "system_properties"} <= {*event_columns(hub)}
+
+
+def test_a_run_notes_the_namespace_and_the_container_that_it_is_about(settings):
+    """Else a table of what one container lacks would be written to another."""
+    noted = [
+        run_facts(hub_on_cosmos(settings, "a backfill writes to", hub="orders", sink=sink))
+        for sink in ("orders", "totals")
+    ]
+
+    hub = {"hub": "orders", "topic": "orders.servicebus.windows.net/orders"}
+    assert noted == [{**hub, "target": f"shop/{sink}"} for sink in ("orders", "totals")]
 
 
 def test_a_patch_that_may_leave_nothing_is_refused_where_an_event_asks_for_it(settings):
