@@ -33,10 +33,10 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.options import BatchLimits
+from consumer.sinks.messaging.bookmarks import Bookmark, Place, bookmark_of, parse, place_of
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, part_of, warn_if_rerouted
 from consumer.sinks.types import SinkContext, SinkType, refuse
-from consumer.versions import place_in_event
 from tidemark.foundation.azure.connections import blob_container, event_hubs_endpoint, tls_context
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.foundation.wording import count_text
@@ -72,8 +72,6 @@ _WAY_ON = "; of this sink, by another state_container in its options, with which
 _FINAL = (ProducerDisconnectedError, InvalidProducerStateError, asyncio.CancelledError)
 """Errors after which a producer publishes no more."""
 
-Place = tuple[int, int]
-"""An event's sequence number, and which of its documents it is: the order of a source."""
 MakeProducer = Callable[[str], IdempotentProducer]
 """Makes the producer of a name."""
 
@@ -154,10 +152,10 @@ class _Target:
 
     mark: Place = (NOTHING_SETTLED, 0)
     """Up to here it has all that is for it."""
-    pending: tuple[Place, int, str] | None = None
-    """Of a process before this one: the end of the set that it was sending, how many events the set has, and its digest."""
-    unfinished: tuple[PublishingBatch, Place] | None = None
-    """A set of this process without an answer, and its end. It must be sent again as it is."""
+    pending: tuple[Bookmark, int, str] | None = None
+    """Of a process before this one: the set that it was sending, how many events the set has, and its digest."""
+    unfinished: tuple[PublishingBatch, Bookmark] | None = None
+    """A set of this process without an answer. It must be sent again as it is."""
 
 
 class Forwarder:
@@ -174,6 +172,7 @@ class Forwarder:
         self._forwarding = forwarding
         self._make = make
         self._claim = claim
+        self._checkpoint = None if claim is None else claim.checkpoint
         self._producer: IdempotentProducer | None = None
         self._ids: list[str] = []
         self._targets: dict[str, _Target] = {}
@@ -232,7 +231,7 @@ class Forwarder:
         parts: dict[str, list[int]] = {}
         for index, record in enumerate(records):
             parts.setdefault(self._choose(record), []).append(index)
-        end = _place(records[-1])
+        end = place_of(records[-1])
         written = await asyncio.gather(
             *(self._publish(producer, id_, [records[i] for i in part], end) for id_, part in parts.items()),
             return_exceptions=True,
@@ -269,12 +268,14 @@ class Forwarder:
         target = self._targets.get(id_)
         if target is None:
             saved = await producer.saved_state(id_)
-            target = _Target(_parse(saved.bookmark))
+            target = _Target(parse(saved.bookmark).last)
+            if saved.pending is not None:
+                pending = parse(saved.pending.bookmark)
+                target.pending = pending, saved.pending.count, saved.pending.digest
+                target.mark = max(target.mark, pending.begin)
             if self._claim is not None and target.mark[0] != NOTHING_SETTLED:
                 warn_if_rerouted(self._claim, target.mark[0])
                 self._claim = None  # once
-            if saved.pending is not None:
-                target.pending = _parse(saved.pending.bookmark), saved.pending.count, saved.pending.digest
             self._targets[id_] = target
         return target
 
@@ -286,37 +287,44 @@ class Forwarder:
         if target.unfinished is not None:
             await self._send(producer, target, *target.unfinished)
         if target.pending is not None and not await self._resend(producer, id_, target, records, end):
-            return [WRITTEN if _place(record) <= target.mark else _WAIT for record in records]
+            return [WRITTEN if place_of(record) <= target.mark else _WAIT for record in records]
         results: list[WriteResult] = []
-        batch = await producer.create_batch(partition_id=id_)
-        last = target.mark
+        batch, sent = await producer.create_batch(partition_id=id_), list[Record]()
         for record in records:
-            if _place(record) <= target.mark:
+            if place_of(record) <= target.mark:
                 results.append(WRITTEN)
                 continue
             event = self._event(record)
             if not batch.try_add(event):
-                await self._send(producer, target, batch, last)
-                batch = await producer.create_batch(partition_id=id_)
+                await self._send(producer, target, batch, bookmark_of(sent, target.mark))
+                batch, sent = await producer.create_batch(partition_id=id_), []
                 batch.add(event)
-            last = _place(record)
+            sent.append(record)
             results.append(WRITTEN)
-        await self._send(producer, target, batch, last)
+        if sent:
+            await self._send(producer, target, batch, bookmark_of(sent, target.mark))
         return results
 
     async def _resend(
         self, producer: IdempotentProducer, id_: str, target: _Target, records: Sequence[Record], end: Place
     ) -> bool:
-        """Sends the set again that a killed process was sending, and returns whether that is done: all of it must be there."""
+        """Sends the set again that a killed process was sending, and returns whether that is done: all of it must be there. A set is
+        stored whole: one with an event that is settled is not sent again, and cannot be, for that event is not received again.
+        """
         assert target.pending is not None
-        until, count, digest = target.pending
-        again = [record for record in records if target.mark < _place(record) <= until]
+        pending, count, digest = target.pending
+        until = pending.last
+        if pending.is_settled(self._checkpoint):
+            await producer.abandon_pending(id_)
+            target.pending, target.mark = None, until
+            return True
+        again = [record for record in records if target.mark < place_of(record) <= until]
         if len(again) < count and end < until:
             return False
         batch = await producer.create_batch(partition_id=id_)
         fits = len(again) == count and all(batch.try_add(self._event(record)) for record in again)
         if fits and _digest(batch) == digest:
-            await self._send(producer, target, batch, until)
+            await self._send(producer, target, batch, pending)
             return True
         if again:  # without any, the checkpoint has all of them: they were stored, and are not received again
             log.warning(
@@ -329,13 +337,11 @@ class Forwarder:
         return True
 
     async def _send(
-        self, producer: IdempotentProducer, target: _Target, batch: PublishingBatch, last: Place
+        self, producer: IdempotentProducer, target: _Target, batch: PublishingBatch, bookmark: Bookmark
     ) -> None:
-        if not len(batch):
-            return
-        target.unfinished = batch, last
-        await producer.send_batch(batch, bookmark=f"{last[0]}.{last[1]}")
-        target.unfinished, target.pending, target.mark = None, None, last
+        target.unfinished = batch, bookmark
+        await producer.send_batch(batch, bookmark=bookmark.text)
+        target.unfinished, target.pending, target.mark = None, None, bookmark.last
 
     def _event(self, record: Record) -> EventData:
         forwarded = self._forwarding.forwarded(record)
@@ -352,20 +358,11 @@ class Forwarder:
         return event
 
 
-def _place(record: Record) -> Place:
-    return record.event.sequence_number, place_in_event(record.index)
-
-
 def _digest(batch: PublishingBatch) -> str:
     """That of the content, by which the saved state knows a set."""
     digest = batch.begin(None).digest()
     batch.withdraw()
     return digest
-
-
-def _parse(bookmark: str | None) -> Place:
-    number, _, index = (bookmark or f"{NOTHING_SETTLED}.0").partition(".")
-    return int(number), int(index)
 
 
 def _failed(error: BaseException) -> WriteResult:
