@@ -36,11 +36,11 @@ def accepted(schema: Json, definitions: Json) -> str:
         texts = [accepted(part, definitions) for part in schema["anyOf"] if part.get("type") != "null"]
         return " or ".join(dict.fromkeys(texts))
     kinds = schema.get("type", "")
+    if "examples" in schema:
+        return f"duration such as `{schema['examples'][0]}`{' or `0`' if 'maximum' in schema else ''}"
     if isinstance(kinds, list):
         # A number may be a text, too: of an app setting, which %NAME% stands for.
         return "number" if "number" in kinds else _WORDS[next(kind for kind in kinds if kind != "null")]
-    if "examples" in schema:
-        return f"duration such as `{schema['examples'][0]}`"
     if kinds == "array" and "items" in schema and "anyOf" not in schema["items"]:
         inner = accepted(schema["items"], definitions)
         return f"list of {inner}" if inner.startswith("`") else f"list ({inner})"
@@ -94,7 +94,7 @@ def table(
             continue
         known = (defaults or {}).get(key)
         text = default_text(schema.get("default")) or default_text(
-            known, seconds=schema.get("type") == "string"
+            known, seconds=schema.get("type") == "string" or "examples" in schema
         )
         lines.append(
             f"| `{key}` | {accepted(schema, definitions)} | {'required' if key in required else text} |"

@@ -106,7 +106,8 @@ def _types_of(convert: Callable[[Any], Any]) -> Json:
         return {"enum": list(convert.args[0])}
     accepted = [kind for kind, values in _PROBES.items() if any(_accepts(convert, value) for value in values)]
     if accepted == ["string"] and _accepts(convert, "5m") and not _accepts(convert, "a"):
-        return {"type": "string", "examples": ["5m"]}
+        zero: Json = {"type": ["string", "integer"], "minimum": 0, "maximum": 0}  # the limits are for numbers
+        return {**(zero if _accepts(convert, 0) else {"type": "string"}), "examples": ["5m"]}
     return {"type": accepted[0] if len(accepted) == 1 else accepted}
 
 

@@ -101,6 +101,7 @@ def test_files_that_are_read_fit_the_schema(tmp_path, name):
         ("maximum = 5", "maximum = 5.5", False),
         ("dry_run = true", 'dry_run = "yes"', False),
         ('cooldown = "5m"', "cooldown = 5", False),
+        ('cooldown = "5m"', "cooldown = 0", True),
         ('unacknowledged = "hold"', 'unacknowledged = "go"', False),
         ("percent = 50", "percentage = 50", False),
         ('queue = "orders"', 'quueue = "orders"', False),
