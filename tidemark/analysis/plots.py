@@ -73,9 +73,14 @@ def drawn_value(value: float | None) -> float:
 def time_axis(axes: Axes, *, is_narrow: bool = False) -> None:
     """Labels an axis of UTC times as shortly as their span allows."""
     dates: Any = mpl.dates  # its calls carry no types
-    few = (
-        {"minticks": 3, "maxticks": {dates.MONTHLY: 7, dates.DAILY: 6, dates.HOURLY: 7}} if is_narrow else {}
-    )
+    fewer = {
+        dates.MONTHLY: 7,
+        dates.DAILY: 6,
+        dates.HOURLY: 7,
+        dates.MINUTELY: 7,
+        dates.SECONDLY: 6,
+    }
+    few: Any = {"minticks": 3, "maxticks": fewer} if is_narrow else {}
     locator = dates.AutoDateLocator(tz="UTC", **few)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
