@@ -345,17 +345,10 @@ def test_one_hub_of_a_consumers_file_is_written_and_judged_by_its_steps_and_rout
     assert lines[0].startswith("20 written, 2 dead letters, "), lines
     assert {*world.documents()} == {f"{name}{n}" for n in range(0, 30, 3) for name in "ab"}
 
-    def judged(name):
-        reading = {**paths, "output": str(tmp_path / name)}
-        found, _ = reconcile(ReconciliationSettings(consumer=file, checkpoints=False, **reading), spark)
-        return found
-
-    findings = judged("before")
-    assert findings.counts == {"written": 10, "dropped": 20, "dead_lettered": 2}
-    assert not findings.failed
     world.remove("a3")
-    findings = judged("after")
-    assert (findings.counts["lost"], findings.counts["written"]) == (1, 9)
+    reading = {**paths, "output": str(tmp_path / "after")}
+    findings, _ = reconcile(ReconciliationSettings(consumer=file, checkpoints=False, **reading), spark)
+    assert findings.counts == {"written": 9, "lost": 1, "dropped": 20, "dead_lettered": 2}
     assert [found["document_id"] for found in findings.unsettled] == ["a3"]
     missing = Selection(only_missing=str(tmp_path / "after" / "unsettled"))
     again = run_backfill(spark, BackfillJobSettings(selection=missing, budget=budget, target=target, **paths))

@@ -51,16 +51,16 @@ def given(tmp_path):
     arrivals = tmp_path / "arrivals"
     arrivals.mkdir()
     lines = ["t,arrivals,target"]
-    for minute in range(900):
+    for minute in range(500):
         busy = 700 if minute // 90 % 2 else 60
         lines.append(f"{1_800_000_000 + minute * 60},{busy + minute % 7},north")
         if not 300 <= minute < 320:
-            value = "" if minute == 500 else busy // 2 + minute % 11
+            value = "" if minute == 450 else busy // 2 + minute % 11
             lines.append(f"{1_800_000_000 + minute * 60},{value},south")
     (arrivals / "counts.csv").write_text("\n".join(lines) + "\n")
     log = tmp_path / "log"
     log.mkdir()
-    entries = [entry(minute) for minute in range(700)]
+    entries = [entry(minute) for minute in range(450)]
     (log / "log.jsonl").write_text("\n".join([*entries, entries[-1]]) + "\n")
     return tmp_path
 
@@ -111,7 +111,7 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
 
     batches = spark.conf.get(per_target.BATCH_SETTING)
     with pytest.raises(
-        CheckFailedError, match="check failed: unknown 23 of 2,499, allowed 0 of all; report: "
+        CheckFailedError, match="check failed: unknown 23 of 1,449, allowed 0 of all; report: "
     ) as told:
         run(spark, replace(settings(given), allow={"unknown": Limit(share=0.0)}))
     page = str(told.value).rpartition(" ")[2]
@@ -132,22 +132,22 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
 
 
 def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, given, small_driver):
-    """14 targets with 181 candidates: what the driver once collected to rank them would not fit."""
+    """8 targets with 181 candidates: what the driver once collected to rank them would not fit."""
     (given / "grid.toml").write_text(
         GRID.replace("[200, 500]", str([*range(200, 1100, 30)])).replace('["2m", "10m"]', str(SIX))
     )
     lines = ["t,arrivals,target"]
-    for target in range(14):
+    for target in range(8):
         lines += [f"{1_800_000_000 + 60 * n},{n % 7 * 100},t{target:02d}" for n in range(60)]
     (given / "arrivals/counts.csv").write_text("\n".join(lines) + "\n")
     only = replace(settings(given), log=None)
 
-    with small_driver(70):
+    with small_driver(45):
         run(spark, only)
 
     scores = result_table(spark, only.output, "scores")
-    assert scores.count() == 14 * 181 * 2
-    with pytest.raises(Exception, match="maxResultSize"), small_driver(70):
+    assert scores.count() == 8 * 181 * 2
+    with pytest.raises(Exception, match="maxResultSize"), small_driver(45):
         scores.collect()
 
 
