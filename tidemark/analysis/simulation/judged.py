@@ -34,13 +34,16 @@ class JudgedRun(Run):
             self.spans[-1] = (begin, self.end, clock_ahead)
 
     def replay(self) -> JudgedRun:
-        interval = self.policy.interval
+        interval, aborted = self.policy.interval, None
         for begin, end, clock_ahead in self.spans:
             for start in range(begin, end, interval):
+                if aborted is None and start >= self.length:
+                    aborted = self.aborted
                 self._decide(start, start + clock_ahead)
                 last = min(start + interval, end)
                 while self.served < last:
                     self._serve(last)
+        self.aborted = self.aborted if aborted is None else aborted
         self.totals = [(at, count) for at, count in self.totals if at < self.length]
         return self
 

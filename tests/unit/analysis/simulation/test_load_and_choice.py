@@ -150,6 +150,18 @@ def test_decisions_after_the_load_are_neither_billed_nor_counted():
     assert run.outcome().actions == 2
 
 
+def test_what_scale_ins_after_the_load_stop_is_not_counted():
+    class Leaves(Looks):
+        def see(self, seen):
+            return seen.total if seen.t < 120 else 1
+
+    slow = Model(service_rate=4 / 300, concurrency=4.0)
+    run = JudgedRun(np.full(120, 0.1), Leaves(), slow, 5).replay()
+
+    assert run.begun[-1] == pytest.approx(12.0)
+    assert run.outcome().aborted == 0.0
+
+
 def test_what_is_never_served_waits_for_ever():
     run = Run(np.full(4000, 20.0), Looks(), Model(), 1).replay()
 
