@@ -62,9 +62,12 @@ def show(root: Root = COMMAND_ROOT, hub: Hub = None, json_: Json = False) -> Non
 
     async def work() -> tuple[Parts, list[Row]]:
         parts = support.open_parts(root, hub, dry_run=True)
-        stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
+        receiver = parts.receiver()
+        stored, states = await _read(parts.checkpoints()), await _states(receiver)
         names = sorted({*stored, *states}, key=partition_order)
-        return parts, [row_of(name, stored.get(name), states.get(name)) for name in names]
+        return parts, [
+            row_of(name, stored.get(name), states.get(name), receiver.created_at) for name in names
+        ]
 
     parts, rows = support.run(work, support.asked((root, hub), "checkpoints"))
     if json_:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from rich.markup import escape
 
 from consumer.cli.support import console, number, plain
+from consumer.leasing.start_position import why_foreign
 from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
 from tidemark.foundation.log import terminal
 from tidemark.foundation.wording import count_text, duration_text
@@ -21,7 +22,9 @@ class Row(Struct, frozen=True):
     checkpoint: Checkpoint | None = None
     unreadable: str | None = None
     lag: int | None = None
-    """Events that are not settled; None if the hub or the checkpoint cannot be read."""
+    """Events that are not settled; None if the hub or the checkpoint cannot be read, or the checkpoint is of another hub."""
+    foreign: str | None = None
+    """Why the checkpoint is not of this hub."""
 
 
 class Effect(Struct, frozen=True):
@@ -53,11 +56,18 @@ def effect_of(stored: Checkpoint | str | None, target: Checkpoint, state: Partit
     return Effect(max(0, skipped), max(0, again - kept))
 
 
-def row_of(partition: str, stored: Checkpoint | str | None, state: PartitionState | None) -> Row:
+def row_of(
+    partition: str,
+    stored: Checkpoint | str | None,
+    state: PartitionState | None,
+    created_at: float | None = None,
+) -> Row:
     if isinstance(stored, str):
         return Row(partition, unreadable=stored)
     if state is None:
         return Row(partition, stored)
+    if stored and (foreign := why_foreign(stored, state, created_at)):
+        return Row(partition, stored, foreign=foreign)
     mark = stored.sequence_number if stored else NOTHING_SETTLED
     gone = max(mark, state.last_sequence_number if state.empty else state.begin_sequence_number - 1)
     beyond = sum(max(0, last - max(first, gone + 1) + 1) for first, last in (stored.beyond if stored else ()))
@@ -83,6 +93,9 @@ def print_rows(rows: Sequence[Row], now: float) -> None:
             at = datetime.fromtimestamp(seek.at, UTC).isoformat(timespec="seconds")
             line = f"partition {plain(row.partition)}: set from {before} to {seek.after} by {plain(seek.by)} at {at}"
             console.print(line, soft_wrap=True)
+        if row.foreign:
+            problem = f"[red]partition {escape(row.partition)}:[/] the checkpoint is not of this hub: {plain(row.foreign)}"
+            console.print(problem, soft_wrap=True)
         if row.unreadable:
             problem = f"[red]partition {escape(row.partition)}:[/] {plain(row.unreadable)}"
             console.print(problem, soft_wrap=True)

@@ -130,7 +130,7 @@ def start(
         return _distrusted(
             policy.on_unreadable_checkpoint, "CONSUMER_ON_UNREADABLE_CHECKPOINT", problem, state
         )
-    foreign = _foreign(checkpoint, state, hub_created_at)
+    foreign = why_foreign(checkpoint, state, hub_created_at)
     if foreign:
         problem = f"partition {state.partition}: the checkpoint at {checkpoint.sequence_number} is not of this hub: {foreign}"
         return _distrusted(policy.on_foreign_checkpoint, "CONSUMER_ON_FOREIGN_CHECKPOINT", problem, state)
@@ -252,10 +252,10 @@ def first_position(begin: Start, state: PartitionState, origin: Origin) -> Check
 
 def is_of_hub(checkpoint: Checkpoint, state: PartitionState, hub_created_at: float | None) -> bool:
     """Whether a checkpoint may belong to this hub, by the rules of `start`."""
-    return _foreign(checkpoint, state, hub_created_at) is None
+    return why_foreign(checkpoint, state, hub_created_at) is None
 
 
-def _foreign(checkpoint: Checkpoint, state: PartitionState, hub_created_at: float | None) -> str | None:
+def why_foreign(checkpoint: Checkpoint, state: PartitionState, hub_created_at: float | None) -> str | None:
     """Why the checkpoint cannot belong to this hub, or None."""
     hub, theirs = identity_of(hub_created_at), checkpoint.origin.hub
     if hub and theirs and hub != theirs:

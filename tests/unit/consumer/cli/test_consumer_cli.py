@@ -178,6 +178,20 @@ def test_show_tells_the_mark_what_is_beyond_and_the_lag_of_every_partition(parts
         assert word in text
 
 
+def test_a_position_of_a_hub_that_was_created_anew_has_no_lag_and_says_so(parts, tidemark):
+    """All of the new hub waits, and the old number is beyond its end: 0 would say that nothing does."""
+    put(parts, Checkpoint("0", 5000, "o5000"))
+
+    row, _ = json.loads(tidemark("checkpoints", "show", "--json").output)
+    shown = tidemark("checkpoints", "show").output
+
+    assert (row["lag"], row["checkpoint"]["sequence_number"]) == (None, 5000)
+    assert (
+        "partition 0: the checkpoint is not of this hub: it reaches to 5000, the hub's last event is 99"
+        in shown
+    )
+
+
 def test_show_without_the_hub_still_shows_positions(parts, tidemark):
     put(parts, Checkpoint("0", 79, "o79"))
     parts.hub.down = True
