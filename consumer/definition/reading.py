@@ -97,8 +97,9 @@ class _File:
             return
         self._names = tables.names()
         for name in self._names:
-            table = tables.table(name)
-            if table is not None:
+            if "/" in name:
+                tables.problem(name, "has a slash, which separates a sink from its lanes; accepted: none")
+            elif (table := tables.table(name)) is not None:
                 self._read_sink(name, table)
 
     def _read_sink(self, name: str, table: Reader) -> None:

@@ -120,6 +120,7 @@ def test_the_app_settings_alone_are_one_hub():
         (f"rate = -1\n{SINK}{HUB}", ["consumer.toml:2 rate: found -1; records per second from 0 (no limit) are accepted; fractions are fine"]),
         (f"rate = 5\n{SINK}{HUB}rate = 5", ["consumer.toml:9 hubs.flights.rate: found beside one rate for all hubs; one of them is accepted"]),
         (f"{SINK}{HUB}[hubs.b]\nhub = 'FLIGHTS'", ["consumer.toml:8 hubs.b.consumer_group: hubs.flights reads hub 'FLIGHTS' in group '$Default' too; a group of its own is accepted, as two consumers of one group take each other's partitions"]),
+        (f"{HUB}[sinks.'a/b']\ntype = 'cosmos'\ndatabase = 'd'\ncontainer = 'c'", ["consumer.toml:4 sinks.a/b: has a slash, which separates a sink from its lanes; accepted: none"]),
         (f"{HUB}[sinks.a]\ntype = 'cosmis'", ["consumer.toml:5 sinks.a.type: there is no type of sink 'cosmis'; accepted: "]),
         (f"{HUB}[sinks.a]\ntype = 'cosmos'\ndatabase = 5\ncontaner = 'c'", ["consumer.toml:4 sinks.a: 'contaner' is no option of cosmos; did you mean 'container'?", "consumer.toml:4 sinks.a: 'database': Expected `str`, got `int`", "consumer.toml:4 sinks.a: 'container' is missing"]),
         (f"{SINK}connection = 'AccountEndpoint=https://x.documents.azure.com:443/;AccountKey={'k' * 86}=='\n{HUB}", ["consumer.toml:6 sinks.documents.connection: looks like"]),
@@ -154,7 +155,7 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = ['documents']", ["consumer.toml:9 hubs.flights.routes[0].to: found ['documents']: Expected `str`, got `array`"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(33),
+    ids=range(34),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)
