@@ -1,9 +1,11 @@
 """What the dashboard draws of data that are unlike those of a quiet day: long names, tiny and huge numbers, a clock that is changed."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from scaling.log_entry import LogKind
 from scaling.web import dashboard
 from tests.support.scaling.browser import NOW, PHONE, SimulatedTarget, steady, threshold_policy, waves
 
@@ -143,3 +145,18 @@ async def test_a_single_sample_can_be_seen(show, api):
 
     spot = await page.locator(".canvas circle.spot").first.bounding_box()
     assert spot["width"] >= 6
+
+
+async def test_a_history_says_that_only_the_newest_of_many_changes_have_a_mark(show, api):
+    target = api.targets["plan-orders"]
+    for number in range(130):
+        target.log(
+            LogKind.CONTROL, NOW - 300 * number - 1, "control plan-orders: paused, by ann", "pause", by="ann"
+        )
+
+    page = await show("#history/plan-orders/1d", **WIDE)
+    await page.locator("#history-plots path.data").first.wait_for()
+
+    assert await page.locator("#history-plots .mark-text").count() == 100
+    note = await page.locator("#history-plots .plot-foot").inner_text()
+    assert re.search(r"of 1[3-9]\d changes the newest 100 have a mark", note)

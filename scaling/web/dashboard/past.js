@@ -140,9 +140,11 @@ class Past {
     // Each delivery of an action has an entry, and so has a check that finds its effect: one mark tells of it, the earliest.
     const known = (entry) => `${entry.decision_id} ${entry.effect?.reached === null ? "tried" : "there"}`;
     const earliest = new Map(others.map((entry) => [entry.effect ? known(entry) : entry.id, entry]));
-    series.marks = others.filter((entry) => earliest.get(entry.effect ? known(entry) : entry.id) === entry).slice(0, LISTED);
+    const marks = others.filter((entry) => earliest.get(entry.effect ? known(entry) : entry.id) === entry);
+    series.marks = marks.slice(0, LISTED);
     const notes = [every ? `one decision of each ${durationText(every)} is shown, and every change` : "every decision is shown"];
     if (!complete) notes.push("there is more than can be shown: zoom in");
+    if (marks.length > LISTED) notes.push(`of ${marks.length} changes the newest ${LISTED} have a mark`);
     notes.push("levels are those of the present rules; drag to zoom");
     if (!byId("trial-policy").value && !this.bare) byId("trial-policy").value = EXAMPLE.replace("METRIC", view.metrics[0]?.name ?? "backlog");
     this.plots.update(series, gap, notes.join("; "));
