@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 from tidemark.commands.importing.common.given import UnreadableError, objects_in
@@ -19,8 +20,19 @@ MOST_OBJECTS = 500
 _BRACES = re.compile(r"\{\{.*?\}\}")
 
 
+_DEPLOYED = "give what is deployed, by `az monitor autoscale show`"
+_LANGUAGES = {
+    ".bicep": f"is Bicep: {_DEPLOYED}, or compile it, by `az bicep build`, where it has no expressions",
+    ".bicepparam": f"is Bicep: {_DEPLOYED}",
+    ".tf": f"is Terraform: {_DEPLOYED}",
+}
+"""What is no document but a program that makes one."""
+
+
 def objects_of(data: bytes, name: str) -> list[Any]:
     """The objects of a file. Raises UnreadableError."""
+    if (why := _LANGUAGES.get(PurePath(name).suffix.casefold())) is not None:
+        raise UnreadableError(f"{name}: {why}")
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"{name}: the file has more than {MOST_BYTES} bytes")
     try:

@@ -10,6 +10,7 @@ from tests.support.scaling.imports import GROUP, PLAN, QUEUE, made_of, profile, 
 from tests.support.scaling.steady_views import view
 from tidemark.commands.importing.azure_monitor.windows_zones import WINDOWS, iana_of
 from tidemark.commands.importing.common.given import UnreadableError, objects_in
+from tidemark.commands.importing.documents import objects_of
 
 BERLIN = "W. Europe Standard Time"
 WORKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]
@@ -226,6 +227,15 @@ def test_nothing_scales_in_where_no_rule_is_left_that_scales_out():
     )
     made, policies, _ = made_of(setting(profile(rules=[rule("Decrease", 30)])))
     assert "< 30" in policies["orders"].spec.rules[0].options["desired"]  # as it was there
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("a/main.bicep", "is Bicep: give what is deployed"), ("scale.TF", "is Terraform: give")],
+)
+def test_a_program_that_makes_a_setting_is_refused_with_what_to_give(name, said):
+    with pytest.raises(UnreadableError, match=said):
+        objects_of(b"resource x 'y' = {}", name)
 
 
 def test_an_expression_in_the_place_of_the_resource_is_told_as_such():
