@@ -328,7 +328,7 @@ def _positions(hub: HubDefinition) -> Check:
                 stored = await store.load_all(deadline=deadline)
             except (TidemarkError, ImportError):
                 return []  # the check of that store says why
-            elsewhere = list(parts.other_positions())
+            elsewhere = [*parts.other_positions(), *await parts.positions_in_other_containers()]
             for _, other in elsewhere:
                 closing.push_async_callback(other.aclose)
             try:

@@ -31,6 +31,7 @@ from consumer.sinks.routed import RoutedSink, prepare_for_only
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
+from consumer.stores.blob.elsewhere import containers_with_positions
 from consumer.stores.blob.leases import BlobLeaseStore
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.telemetry.landing import Landing
@@ -166,6 +167,21 @@ class Parts:
                     seen.add(url)
                     store = SqlParts(options, context).checkpoints()
                     yield (f"the database of {options.connection}", store)
+
+    async def positions_in_other_containers(self) -> list[tuple[str, CheckpointStore]]:
+        """As `other_positions`, where BLOB_CONTAINER was another one of the same account."""
+        config = self.config
+        if config.checkpoints is not StoreKind.BLOB:
+            return []
+        where = config.storage_connection, self.stream, config.blob_container
+        names = await containers_with_positions(self.settings, *where)
+        return [
+            (
+                f"the container '{name}'",
+                BlobCheckpointStore(self._container(name), self.stream, connection=config.storage_connection),
+            )
+            for name in names
+        ]
 
     def known_hubs(self) -> CheckpointStore:
         """The store in which a trigger notes which hub it receives from; its positions are in the host's own store."""

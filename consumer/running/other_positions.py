@@ -108,7 +108,7 @@ async def _read(
     except TidemarkError as error:
         if must:
             raise UnavailableError(
-                f"a start with other sinks or another CONSUMER_CHECKPOINTS may have left positions in {where}, which CONSUMER_START"
+                f"a start with other sinks, CONSUMER_CHECKPOINTS or BLOB_CONTAINER may have left positions in {where}, which CONSUMER_START"
                 f" would skip from, and it cannot be read: {error}; {TO_BEGIN}"
             ) from error
         return {}
@@ -130,7 +130,7 @@ def _compared(
     of = f"hub {config.hub}, group {config.consumer_group}"
     found = (
         f"{has} for these settings, and {where} has"
-        f" {count_text(len(later), 'position')} of a{when} start with other sinks or another CONSUMER_CHECKPOINTS"
+        f" {count_text(len(later), 'position')} of a{when} start with other sinks, CONSUMER_CHECKPOINTS or BLOB_CONTAINER"
     )
     if skips:
         outcome = f"CONSUMER_START would skip events that were not written, so a start ends; {TO_BEGIN}"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
 
-from consumer.config import ConsumerConfig, SinkKind
+from consumer.config import ConsumerConfig, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
 from consumer.errors import PositionError
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
 from consumer.options import DriverSettings
+from consumer.ports import CheckpointStore
 from consumer.probes.beating import Beating
 from consumer.probes.server import Board
 from consumer.receiving.until import EndAt, UntilReceiver
@@ -58,6 +59,7 @@ class ConsumerProcess:
 
     _found: Mapping[str, Checkpoint | str] = MappingProxyType({})  # positions before this start
     _looking: asyncio.Task[None] | None = None
+    _find_more: Callable[[], Awaitable[list[tuple[str, CheckpointStore]]]] | None  # positions elsewhere, once
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class ConsumerProcess:
             preparation=parts.preparation(sink),
             parked=None if config.sink is SinkKind.SQL else parts.parked(),
         )
-        self._sinks = parts.sink_names
+        self._sinks, self._find_more = parts.sink_names, parts.positions_in_other_containers
         self._others, self._untried = list(parts.other_positions()), list(parts.parked_untried())
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
@@ -153,7 +155,7 @@ class ConsumerProcess:
         beating = asyncio.create_task(self._beating.run(), name="beat")
         try:
             self._reporter.start()
-            if self._others:
+            if self._others or self.config.checkpoints is StoreKind.BLOB:
                 await when_available("the positions", self._check_other_positions, stop=stop)
             self._looking = asyncio.create_task(self._look_elsewhere(), name="elsewhere")
             if self.config.dry_run:
@@ -202,16 +204,23 @@ class ConsumerProcess:
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_WITHIN
         self._found = await self._stored.load_all(deadline=deadline)
         if not self._found and self.config.policy.start != "earliest":
+            await self._look_into_other_containers()
             for other in await find_other_positions(
                 self.config, self._found, self._others, deadline=deadline
             ):
                 raise PositionError(other.text)
+
+    async def _look_into_other_containers(self) -> None:
+        find, self._find_more = self._find_more, None
+        if find is not None:
+            self._others += await find()
 
     async def _look_elsewhere(self) -> None:
         """Warns of what is left of a start with other settings, while this one consumes: positions, which are later after a change
         and back, and parked events.
         """
         deadline = asyncio.get_running_loop().time() + ELSEWHERE_WITHIN
+        await self._look_into_other_containers()
         with suppress(TidemarkError):
             for other in await find_other_positions(
                 self.config, self._found, self._others, deadline=deadline

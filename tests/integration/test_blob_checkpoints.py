@@ -12,6 +12,7 @@ from azure.storage.blob.aio import ContainerClient
 from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint, Lease
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
+from consumer.stores.blob.elsewhere import containers_with_positions
 from consumer.stores.blob.leases import BlobLeaseStore
 from tests.support.servers.blobs import NAMESPACE, BlobPlace
 from tidemark.foundation.errors import UnavailableError
@@ -260,3 +261,18 @@ async def test_a_service_that_is_not_there_is_unavailable(place):
         said = r"listing the checkpoints in storage account 'account' \(connection Archive\): ServiceRequestError"
         with pytest.raises(UnavailableError, match=said):
             await store.load_all(deadline=soon())
+
+
+async def test_other_containers_with_positions_of_the_group_are_found(place, azurite):
+    await place.checkpoints(HUB, GROUP).put(at(5), deadline=soon())
+    others = BlobPlace(azurite)
+    await others.checkpoints(HUB, "another").put(at(5), deadline=soon())
+    where = {"Account": place.connection_string}, "Account", place.stream(HUB, GROUP)
+    found = await containers_with_positions(*where, others.name)
+    own = await containers_with_positions(*where, place.name)
+    away = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=aw==;BlobEndpoint=http://127.0.0.1:9/a"
+    nothing = await containers_with_positions({"Account": away}, "Account", place.stream(HUB, GROUP), "x")
+    await others.aclose()
+
+    assert (place.name in found, own, nothing) == (True, [name for name in found if name != place.name], [])
+    assert others.name not in own

@@ -165,6 +165,64 @@ async def test_the_doctor_says_from_where_changed_routes_count(digest, verdict, 
     assert finding.found == (changed if verdict == "warning" else "1 position stored")
 
 
+@pytest.mark.parametrize(
+    ("start", "other", "own", "outcome"),
+    [
+        ("latest", 5, None, "refused"),
+        ("earliest", 5, None, "warned"),
+        ("latest", None, None, ""),
+        ("latest", 5, 9, ""),  # the positions were moved
+        ("latest", 9, 5, "warned"),  # the container was changed, and changed back
+    ],
+)
+def test_positions_in_another_container_of_the_account_are_found(
+    start, other, own, outcome, tmp_path, monkeypatch, caplog
+):
+    """BLOB_CONTAINER was changed between two starts."""
+    stores = {name: MemoryCheckpointStore(clock=Clock()) for name in ("other", "eventhub-checkpoints")}
+    monkeypatch.setattr(
+        "consumer.running.assembly.BlobCheckpointStore",
+        lambda container, *_, **__: stores[container.container_name],
+    )
+    monkeypatch.setattr(
+        "consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: MemoryDeadLetterStore()
+    )
+
+    async def containers(_settings, _connection, stream, own):
+        assert (stream.hub, own) == ("h", "eventhub-checkpoints")
+        return ["other"] if other is not None else []
+
+    monkeypatch.setattr("consumer.running.assembly.containers_with_positions", containers)
+    notices = {}
+
+    async def main():
+        [hub] = read_definition(text_of(COSMOS, start, "blob"), SETTINGS, name="f").hubs
+        for name, number, at in (
+            ("other", other, 10.0 * (other or 0)),
+            ("eventhub-checkpoints", own, 10.0 * (own or 0)),
+        ):
+            if number is not None:
+                stores[name]._clock = lambda at=at: at
+                await stores[name].put(Checkpoint("0", number, ""), deadline=0.0)
+        process = ConsumerProcess(hub.config, hub.settings, hub=hub)
+
+        async def nothing(_):
+            """In place of the final report."""
+
+        process._consume = lambda _: process._looking
+        process._reporter = SimpleNamespace(start=lambda: None, aclose=nothing, problem="", notices=notices)
+        await process.run(asyncio.Event())
+
+    if outcome == "refused":
+        with pytest.raises(
+            PositionError, match=r"the container 'other' has 1 position of a start .* BLOB_CONTAINER"
+        ):
+            asyncio.run(main())
+    else:
+        asyncio.run(main())
+    assert ("events are written again" in notices.get("positions", "")) is (outcome == "warned")
+
+
 async def away(*, deadline):
     raise UnavailableError("no answer")
 
