@@ -341,6 +341,8 @@ class Life:
         self.era, self.trouble = 0, True
         self.until = None
         """By partition the number at which the present processes stop."""
+        self.never_given = {}
+        """By partition a number up to which the hub gives none behind its last event, so that one to stop at may lie in a gap."""
         self.bad, self.late = set(), {}
         self.durable = {}  # by partition and number: records that some process knows to be written
         self.covered = set()
@@ -365,6 +367,7 @@ class Life:
         for _ in range(count):
             name = rng.choice(PARTITIONS)
             number = self.last(name) + (1 if rng.random() < 0.95 else rng.randint(2, 5))
+            number = max(number, self.never_given.get(name, NOTHING_SETTLED) + 1)
             key = rng.choice([None, f"{name}a", f"{name}b"])
             body, plain = packed(draw_body(rng, name), self.packing)
             self.events[name].append(
@@ -957,11 +960,16 @@ async def _live(life):
     rng, was_clean = life.rng, True
     for _ in range(rng.randint(1, 4)):
         life.send(rng.randint(0, 25))
-        life.until = {name: life.last(name) for name in PARTITIONS} if rng.random() < 0.3 else None
+        life.until = None
+        if rng.random() < 0.3:
+            gap = rng.choice([0, 0, 1, 3])
+            life.until = life.never_given = {name: life.last(name) + gap for name in PARTITIONS}
         fleet = Fleet(life)
         await fleet.start()
         if life.until is not None:
             life.send(rng.randint(0, 8))
+            while gap and any(life.last(name) <= life.until[name] for name in PARTITIONS):
+                life.send(1)  # that a number is not given is only known by a later event
         await fleet.live(rng.choice([0.2, 1.0, 5.0, 30.0]) * rng.random())
         is_killed = rng.random() < 0.6
         if life.until is not None and not is_killed:
