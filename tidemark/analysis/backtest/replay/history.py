@@ -162,8 +162,8 @@ def from_active(
         return service_rate * min((old + new) / 2.0 / concurrency, instances) * step
 
     note = (
-        f"arrivals are recovered from backlogs: what these grew by, and what {concurrency:g} messages at once and "
-        "instance serve"
+        f"arrivals are recovered from backlogs: what these grew by, and what the instances served, "
+        f"{concurrency:g} messages at once each"
     )
     return structs.replace(_recovered(target, readings, step, served), notes=(note,))
 
