@@ -263,13 +263,13 @@ def test_a_burst_with_a_long_wait_is_begun_in_time_by_few_instances(
 
 
 @cache
-def five_hours():
-    return traces.load(traces.FOLDER, "nasa95_web", 10.0).arrivals[8 * 3600 : 13 * 3600]
+def three_hours():
+    return traces.load(traces.FOLDER, "nasa95_web", 10.0).arrivals[9 * 3600 : 12 * 3600]
 
 
 @pytest.mark.parametrize("condition", field.CONDITIONS, ids=lambda condition: condition.name)
 def test_no_condition_makes_the_rule_collapse(condition):
-    load = five_hours()
+    load = three_hours()
     found = run(load, condition.policy(), Model(), ceil(load.mean() / 10.0), condition.sight)
 
     assert found.instance_hours < 2.6 * load.sum() / 10.0 / 3600.0
@@ -286,7 +286,7 @@ def test_no_condition_makes_the_rule_collapse(condition):
     ],
 )
 def test_no_world_makes_the_rule_collapse(world, latest):
-    load, policy = five_hours(), ours.service_level(model=world, wait=f"{world.wait}s")
+    load, policy = three_hours(), ours.service_level(model=world, wait=f"{world.wait}s")
     found = run(load, policy, world, ceil(load.mean() / 10.0))
 
     assert found.instance_hours < 2.6 * load.sum() / 10.0 / 3600.0
