@@ -16,6 +16,7 @@ import typer
 from rich.markup import escape
 
 from consumer.cli.support import errors, own_modules_of
+from consumer.config import FILE
 from consumer.definition.loading import load_definition, only_hub
 from consumer.definition.model import Definition
 from consumer.errors import OrphanedError, ShutdownError
@@ -28,7 +29,7 @@ from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_setting
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.azure.exporting import otlp_tracing
 from tidemark.foundation.errors import SettingsError, TidemarkError
-from tidemark.foundation.http.which_app import local_stack_problem
+from tidemark.foundation.http.which_app import check_named, local_stack_problem
 from tidemark.foundation.log.process import (
     Lines,
     LinesForPeople,
@@ -90,6 +91,7 @@ def consume(
     own_modules_of(root)
     try:
         settings = dict(load_settings(root))
+        check_named(root, settings, STORAGE, *_NAMING)
         if until is not None:
             settings["CONSUMER_UNTIL"] = until
         handler = logging.StreamHandler(sys.stderr)
@@ -122,6 +124,12 @@ def consume(
         status = error.exit_status
     raise typer.Exit(status)
 
+
+_NAMING = (
+    *("EventHubConnection", "EVENTHUB_CONNSTRING", "EVENTHUB_NAME"),
+    *("CosmosConnection", "COSMOS_CONNSTRING", "CONSUMER_SQL_URL", FILE),
+)
+"""Settings of which an environment has one, if a consumer is configured there, as in a container."""
 
 OWN_LEVEL, OWN_LOG_LEVEL = "CONSUMER_LOG_LEVEL", "INFO"
 

@@ -22,6 +22,17 @@ def test_a_folder_that_is_no_apps_is_told_with_what_to_type_next(tmp_path):
         check_app(tmp_path, {}, STORAGE, way_on="or name it")
 
 
+def test_a_consumer_in_a_folder_that_is_no_apps_is_told_so_unless_the_environment_has_its_settings(
+    tmp_path, monkeypatch
+):
+    def printed():
+        return CliRunner().invoke(command_line(), ["consume", "--root", str(tmp_path)]).output
+
+    assert "no app is named" in printed()
+    monkeypatch.setenv("EVENTHUB_NAME", "flights")
+    assert "COSMOS_DATABASE is not set" in printed()
+
+
 @pytest.mark.parametrize("settings", [{STORAGE: "AccountName=acme"}, {f"{STORAGE}__accountName": "acme"}])
 def test_settings_of_the_environment_name_an_app(tmp_path, settings):
     check_app(tmp_path, settings, STORAGE)
