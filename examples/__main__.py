@@ -51,7 +51,12 @@ def main() -> None:
     chosen = names() if sys.argv[1:] == ["all"] else sys.argv[1:]
     if not chosen or not set(chosen) <= set(names()):
         raise SystemExit(f"name one of: {', '.join(names())}; or all")
-    raise SystemExit(0 if asyncio.run(run(chosen)) else 1)
+    try:
+        passed = asyncio.run(run(chosen))
+    except KeyboardInterrupt:
+        print("stopped; its local stack has ended", file=sys.stderr)
+        raise SystemExit(130) from None
+    raise SystemExit(0 if passed else 1)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from examples import __main__ as runner
 from examples.__main__ import HERE, names
 from tests.support.transcripts import differs, steps
 
@@ -39,3 +40,16 @@ def test_the_example_ends_as_it_must_and_prints_what_its_page_shows(ran, name):
     assert step.command == f".venv/bin/python -m examples {name}"
     assert differs(step.shown, printed[name]) == ""
     assert f"[{name}](" in (HERE / "README.md").read_text()
+
+
+def test_ctrl_c_ends_the_examples_in_one_line(monkeypatch, capsys):
+    async def interrupted(chosen):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run", interrupted)
+    monkeypatch.setattr("sys.argv", ["examples", "hub_into_sql"])
+
+    with pytest.raises(SystemExit) as ended:
+        runner.main()
+
+    assert (ended.value.code, capsys.readouterr().err) == (130, "stopped; its local stack has ended\n")
