@@ -64,6 +64,8 @@ def from_document(document: Mapping[str, Any] | bytes, location: str, dead_lette
 
 def unreadable(location: str, error: Exception, dead_letter_id: str) -> UnreadableError:
     """The error for a stored dead letter, or parked event, that cannot be read, with what to do about it."""
+    if not dead_letter_id:
+        return UnreadableError(f"{location} is no dead letter ({error!r}): move or delete it")
     what, option = "dead letter", ""
     if f"{SUFFIX}~" in dead_letter_id:
         what, option = "parked event", " --parked"

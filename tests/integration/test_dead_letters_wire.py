@@ -76,6 +76,11 @@ async def test_a_file_that_is_no_letter_is_named(place):
     with pytest.raises(TidemarkError, match=told):
         [each async for each in store.list()]
     assert await store.delete(["orders~readers~0~1"]) == 1
+    await place.container().upload_blob(name.replace(f"{1:020d}", "notes"), b"[]")
+    with pytest.raises(
+        TidemarkError, match=r"dead-letter/0/notes\.json' is no dead letter .*: move or delete it$"
+    ):
+        [each async for each in store.list()]
 
 
 async def test_a_letter_that_cannot_be_stored_is_unavailable_not_lost(place):

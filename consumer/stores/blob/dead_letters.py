@@ -139,6 +139,8 @@ class BlobDeadLetterStore(BlobStore):
         partition, _, number = name.removeprefix(self._stream.folder(_KIND)).partition("/")
         number = number.removesuffix(".json").lstrip("0") or "0"
         dead_letter_id = f"{self._stream.hub}~{self._stream.consumer_group}~{partition}~{number}"
+        if self._name_of(dead_letter_id) != name:  # somebody put it there
+            dead_letter_id = ""
         return from_document(content, f"blob '{self._container.container_name}/{name}'", dead_letter_id)
 
     async def _delete(self, name: str, *, epoch: int | None) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from itertools import compress
 
+from azure.core.exceptions import AzureError
 from azure.storage.blob.aio import BlobServiceClient
 
 from consumer.model import Stream
@@ -42,10 +44,13 @@ async def containers_with_positions(
         async with asyncio.timeout(WITHIN), client as service:
 
             async def has_positions(name: str) -> bool:
-                blobs = service.get_container_client(name).list_blob_names(
-                    name_starts_with=folder, results_per_page=1
-                )
-                return await anext(blobs, None) is not None
+                """Those of a consumer of this kind: the Functions host and other programs have the same layout, and no epoch."""
+                with suppress(AzureError):  # this identity may not read it
+                    container = service.get_container_client(name)
+                    async for blob in container.list_blobs(name_starts_with=folder, include=["metadata"]):
+                        if "epoch" in {key.casefold() for key in blob.metadata or ()}:
+                            return True
+                return False
 
             names: list[str] = []
             async for container in service.list_containers(results_per_page=MOST):

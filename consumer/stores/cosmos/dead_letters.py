@@ -186,8 +186,9 @@ class CosmosDeadLetterStore(ContainerConnection):
             raise
 
     def _dead_letter(self, document: Mapping[str, Any]) -> DeadLetter:
-        dead_letter_id = str(document.get("id"))
-        return from_document(document, f"document {dead_letter_id!r} in {self!r}", dead_letter_id)
+        found = str(document.get("id"))
+        dead_letter_id = found if self._partition(found) is not None else ""
+        return from_document(document, f"document {found!r} in {self!r}", dead_letter_id)
 
     def _partition(self, dead_letter_id: str) -> str | None:
         position = event_of(dead_letter_id, *self._scope)

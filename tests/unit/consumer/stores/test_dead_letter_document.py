@@ -53,6 +53,8 @@ def test_what_is_no_letter_is_refused(document):
         UnreadableError, match=r"document 'x' is no dead letter .* purge 'h~g~0~1'` deletes it"
     ):
         from_document(document, "document 'x'", "h~g~0~1")
+    with pytest.raises(UnreadableError, match=r"is no dead letter .*: move or delete it$"):
+        from_document(document, "document 'x'", "")
     with pytest.raises(UnreadableError, match=r"is no parked event .* purge --parked 'h~g~parked~0~1'`"):
         from_document(document, "document 'x'", "h~g~parked~0~1")
 
