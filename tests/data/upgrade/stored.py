@@ -15,6 +15,7 @@ import asyncio
 import base64
 import contextlib
 import importlib
+import inspect
 import json
 import re
 import sqlite3
@@ -306,7 +307,14 @@ def dead_letter():
     event = msgspec.structs.replace(
         filled(Event), partition="0", sequence_number=42, properties={"carrier": "UA"}, body=b'{"a":1}'
     )
+    if hasattr(event, "property_types"):  # 0.2.0 has none
+        event = msgspec.structs.replace(event, property_types={"carrier": "SYMBOL"})
     return msgspec.structs.replace(filled(DeadLetter), hub="Flights", consumer_group="$Default", event=event)
+
+
+def read_letter(*arguments):
+    """0.2.0 takes no id."""
+    return LETTERS.from_document(*arguments[: len(inspect.signature(LETTERS.from_document).parameters)])
 
 
 def blob_checkpoint(value):
@@ -457,7 +465,7 @@ FORMS = {
     "dead letter in a blob or Cosmos DB": (
         dead_letter,
         lambda value: {"document": {"id": value.id, **LETTERS.to_document(value)}},
-        lambda stored: LETTERS.from_document(stored["document"], "here", "id"),
+        lambda stored: read_letter(stored["document"], "here", "id"),
     ),
     "checkpoint, dead letter and lease in SQL": (
         lambda: {"checkpoint": sql_checkpoint(), "dead letters": [dead_letter()]},
