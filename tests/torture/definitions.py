@@ -73,7 +73,7 @@ SETTINGS = {
 }
 SINKS = {
     "fields": 'type = "cosmos"\ndatabase = "d"\ncontainer = "fields"\nguard = "GUARD"',
-    "places": 'type = "cosmos"\ndatabase = "d"\ncontainer = "places"\nid = "position"',
+    "places": 'type = "cosmos"\ndatabase = "d"\ncontainer = "places"\nid = "position"\nmeta = META',
     "sums": 'type = "cosmos"\ndatabase = "d"\ncontainer = "sums"\noperation = "patch"\n'
     'patch = ["increment /total from /n", "append /all from /n"]',
     "rows": 'type = "parquet"\ncontainer = "lake"\nfolder = "f"\ncolumns = { id = "string" }',
@@ -160,7 +160,7 @@ _WITHIN = {"cloudevents": "data", "protobuf": "struct_value"}
 
 class File:
     def __init__(self, rng, life):
-        self.guard, self.packing = life.guard, life.packing
+        self.guard, self.packing, self.meta = life.guard, life.packing, life.meta
         self.splits, self.filters = rng.random() < 0.4, rng.random() < 0.4
         self.routes = [ROUTES[3]] if life.is_alone else rng.sample(ROUTES, rng.randint(1, 5))
         if not life.is_alone and not self.sinks - {"table"}:  # SQL alone has another checkpoint store
@@ -183,7 +183,7 @@ class File:
         for route, _, _ in self.routes:
             lines += ["[[hubs.h.routes]]", route]
         for name in sorted(self.sinks):
-            lines += [f"[sinks.{name}]", SINKS[name].replace("GUARD", self.guard)]
+            lines += [f"[sinks.{name}]", SINKS[name].replace("GUARD", self.guard).replace("META", self.meta)]
         return "\n".join(lines)
 
     def results(self, event):
@@ -321,6 +321,7 @@ class Life:
         rng = self.rng
         self.guard = rng.choice(["none", "number", "field:v"])
         self.packing = rng.choice([*["json"] * 4, *DECODERS])
+        self.meta = "true" if seed % 2 else "false"
         self.is_alone = rng.random() < 0.1
         self.zombies = rng.random() < 0.5
         """Requests of a killed process may arrive, and processes are robbed, and frozen meanwhile."""
@@ -947,16 +948,17 @@ async def stored_checkpoints(life):
     return await store.load_all(deadline=math.inf)
 
 
-async def live(seed):
+async def live(seed, look=None):
+    """`look` is called with the life when its processes have ended, again when all is settled, and once more after a replay."""
     now = asyncio.get_running_loop().time
     with (
         mock.patch("time.time", now),  # by which parked events are due
         mock.patch.object(HubReceiver, "receive", deliver),
     ):
-        await _live(Life(seed))
+        await _live(Life(seed), look or (lambda _life, _stored: None))
 
 
-async def _live(life):
+async def _live(life, look):
     rng, was_clean = life.rng, True
     for _ in range(rng.randint(1, 4)):
         life.send(rng.randint(0, 25))
@@ -979,6 +981,7 @@ async def _live(life):
         if changes and not was_clean:  # a mark may be ahead of the checkpoint after a kill: docs/routes.md
             await fleet.idle()
         await fleet.end(is_killed=is_killed)
+        look(life, await stored_checkpoints(life))
         if life.until is not None and not is_killed:
             await check_until(life)
         if changes:
@@ -997,8 +1000,10 @@ async def _live(life):
     await life.settle()
     await note_settled(life)
     await judge(life)
+    look(life, await stored_checkpoints(life))
     if not (life.is_alone or life.drawn or life.batches.coalesce):
         await replay_letters(life)
+        look(life, await stored_checkpoints(life))
 
 
 async def check_until(life):
