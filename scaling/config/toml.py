@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tidemark.foundation.sanitize import describe_error
+from tidemark.foundation.sanitize import describe_error, sanitize_line
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -22,7 +22,12 @@ def parsed(text: str) -> dict[str, Any]:
     try:
         tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a TOMLDecodeError is a ValueError, and not the only one
-        raise ValueError(f"not valid TOML: {describe_error(error)}") from None
+        is_toml = isinstance(
+            error, tomllib.TOMLDecodeError
+        )  # its text is a sentence without the name of its class
+        raise ValueError(
+            f"not valid TOML: {sanitize_line(str(error)) if is_toml else describe_error(error)}"
+        ) from None
     level: list[Any] = [tree]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]

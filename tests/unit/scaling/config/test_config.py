@@ -403,7 +403,7 @@ def test_one_wrong_thing_is_one_problem_that_says_what_is_accepted(change, words
         (f"a = {'9' * 5000}", "not valid TOML"),
         ("version = 2\n" + minimal(), "version: found 2; this release accepts 1"),
         ("targets = 5", "a table is accepted"),
-        ("version = 1\n[targets\n", "tidemark.toml:2: not valid TOML: "),
+        ("version = 1\n[targets\n", "tidemark.toml:2: not valid TOML: Expected "),
         ("[targets.t]\nmaximum = 3", "rules: no rule is configured"),
         ("[targets.t]\nmaximum = 3", "scaler: is missing"),
     ],
