@@ -254,8 +254,8 @@ class Routes(Struct, frozen=True):
 
     def has_lane(self, name: str) -> bool:
         sink, _, lane = name.partition("/")
-        found = self.of_sinks.get(sink)
-        return self.by_partition or name in self.lanes if found is None else found.has_lane(lane)
+        routes = self.of_sinks.get(sink)
+        return self.by_partition or name in self.lanes if routes is None else routes.has_lane(lane)
 
 
 class Stream(Struct, frozen=True):

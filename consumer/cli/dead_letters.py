@@ -164,11 +164,11 @@ def purge(
         return True
 
     ids = with_store((root, hub), find, parked=parked, dry_run=True)
-    found = count_text(len(ids), named(parked=parked))
+    amount = count_text(len(ids), named(parked=parked))
     if dry_run:
-        console.print(f"{found}; dry run: nothing was deleted")
+        console.print(f"{amount}; dry run: nothing was deleted")
         return
-    support.ask(f"Delete {found} for good?", yes=yes)
+    support.ask(f"Delete {amount} for good?", yes=yes)
 
     async def work(store: DeadLetterStore) -> int:  # none that came after the question
         return sum([await store.delete(ids[at : at + CHUNK]) for at in range(0, len(ids), CHUNK)])

@@ -54,10 +54,10 @@ def open_parts(root: Path, hub: str | None = None, *, dry_run: bool = False) -> 
     own_modules_of(root)
     settings = load_settings(root)
     check_app(root, settings, STORAGE)
-    found = find_hub(load_definition(settings), hub)
-    config = structs.replace(found.config, dry_run=dry_run or found.config.dry_run)
+    hub_read = find_hub(load_definition(settings), hub)
+    config = structs.replace(hub_read.config, dry_run=dry_run or hub_read.config.dry_run)
     blob_options = {"retry_total": RETRIES_OF_READERS} if dry_run else {}
-    return Parts(config, found.settings, found, blob_options=blob_options)
+    return Parts(config, hub_read.settings, hub_read, blob_options=blob_options)
 
 
 def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool]:
@@ -103,8 +103,10 @@ def asked(where: tuple[Path, str | None], store: Literal["checkpoints", "dead_le
 
     def whom() -> str:
         root, hub = where
-        found = find_hub(load_definition(load_settings(root)), hub)
-        return ", ".join(_connections(found.config, found.settings, getattr(found.config, store)))
+        definition = find_hub(load_definition(load_settings(root)), hub)
+        return ", ".join(
+            _connections(definition.config, definition.settings, getattr(definition.config, store))
+        )
 
     return whom
 

@@ -64,7 +64,7 @@ class Parked:
         """Whether an earlier event of the key is parked, or another record of this one. After a kill later ones may be parked
         already when an event is received again. Those of the hub before, which have texts as numbers, are earlier.
         """
-        return any(isinstance(each, str) or each <= number for each in self.keys.get(key, ()))
+        return any(isinstance(ahead, str) or ahead <= number for ahead in self.keys.get(key, ()))
 
     def note_stored(self, number: int | str, *, is_loaded: bool = False) -> None:
         if number in self._keys_of:
@@ -88,9 +88,9 @@ class Parked:
         self._stored.discard(number)
         self._loaded -= {number}
         for key in self._keys_of.pop(number, {}).values():
-            found = self.keys[key]
-            found[number] -= 1
-            if not found[number]:
-                del found[number]
-            if not found:
+            numbers = self.keys[key]
+            numbers[number] -= 1
+            if not numbers[number]:
+                del numbers[number]
+            if not numbers:
                 del self.keys[key]

@@ -240,20 +240,22 @@ def _cosmos(settings: Settings, config: ConsumerConfig, name: str, container: st
     return Check(name, subject, Needs(_DOCUMENTS, place), call)
 
 
-def _as_written(subject: str, found: ContainerDefinition | None, texts: WritingTexts) -> Iterator[Finding]:
+def _as_written(
+    subject: str, container: ContainerDefinition | None, texts: WritingTexts
+) -> Iterator[Finding]:
     """What the container's definition means for how it is written to."""
-    if found is None:
+    if container is None:
         return
-    if found.version == 1 and found.kind == "Hash":
+    if container.version == 1 and container.kind == "Hash":
         remedy = "nothing if keys are texts of up to 100 bytes; else a new container (hash version 2) takes all keys in bulk"
         problem = (
             "partition key hash version 1: 0, null, negative, large and long keys are written one by one"
         )
         yield warning("write", subject, problem, remedy)
     on = "set the container's defaultTtl to -1 (on, without a default)"
-    if texts.ttl and found.default_ttl is None:
+    if texts.ttl and container.default_ttl is None:
         yield failed("write", subject, f"no defaultTtl, and COSMOS_TTL is {texts.ttl}", on)
-    elif texts.guard != "none" and texts.tombstone != "off" and found.default_ttl is None:
+    elif texts.guard != "none" and texts.tombstone != "off" and container.default_ttl is None:
         yield warning("write", subject, "no defaultTtl: tombstones of deleted documents stay for ever", on)
 
 

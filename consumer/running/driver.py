@@ -114,7 +114,7 @@ class Driver:
 
     async def _open_parking(self, routes: Routes) -> None:
         rules, is_set = self.settings.parking, bool(self.settings.parking.reasons)
-        ordered = all(each.by_partition for each in routes.of_sinks.values() or [routes])
+        ordered = all(of_sink.by_partition for of_sink in routes.of_sinks.values() or [routes])
         if self.parked is None or self.settings.dry_run:
             return
         for problem in rules.problems(ordered=ordered):

@@ -315,7 +315,7 @@ def check(config: ConsumerConfig) -> None:
             "COSMOS_WRITE is false: with CONSUMER_HOSTING=trigger the host checkpoints what a dry run has not written;"
             " use slices, or a process"
         )
-    for setting, own, fleet in (
+    for setting, own_setting, fleet in (
         ("CONSUMER_FLEET_RATELIMIT", "EVENTHUB_RATELIMIT", config.fleet_rate),
         ("CONSUMER_FLEET_RU_PER_SECOND", "CONSUMER_RU_PER_SECOND", config.fleet_request_units),
     ):
@@ -323,7 +323,7 @@ def check(config: ConsumerConfig) -> None:
             problems.append(
                 f"{setting} is set, and CONSUMER_MAXIMUM_INSTANCES is not: with CONSUMER_HOSTING=trigger an"
                 " instance knows no other, so it needs the most instances that the platform may run to know its share; or"
-                f" set {own}, which is for each process"
+                f" set {own_setting}, which is for each process"
             )
     if problems:
         raise SettingsError("; ".join(problems))
@@ -336,8 +336,8 @@ def with_share(config: ConsumerConfig) -> ConsumerConfig:
     that together they never exceed the fleet rate.
     """
     shares = {
-        own: fleet / config.most_processes
-        for own, fleet in (("rate", config.fleet_rate), ("request_units", config.fleet_request_units))
+        field: fleet / config.most_processes
+        for field, fleet in (("rate", config.fleet_rate), ("request_units", config.fleet_request_units))
         if fleet is not None
     }
     return structs.replace(config, **shares)
@@ -370,11 +370,11 @@ def _describe_rate(config: ConsumerConfig) -> str:
     if config.fleet_rate is not None:
         fleet = f"{config.fleet_rate:,g} records/s of all processes, {processes} at most"
         return f"{fleet}: {config.rate:,g} of this one"
-    own = f"{config.rate:,g} records/s of this process"
+    own_rate = f"{config.rate:,g} records/s of this process"
     if not processes:
-        return f"{own}; how many processes there may be is not known (CONSUMER_MAXIMUM_INSTANCES)"
+        return f"{own_rate}; how many processes there may be is not known (CONSUMER_MAXIMUM_INSTANCES)"
     total = f"{config.rate * processes:,g} together; CONSUMER_FLEET_RATELIMIT is for all of them"
-    return f"{own}, of which there may be {processes}: {total}"
+    return f"{own_rate}, of which there may be {processes}: {total}"
 
 
 _hosted: dict[asyncio.AbstractEventLoop, HostedConsumer] = {}
@@ -394,6 +394,6 @@ def hosted(settings: Mapping[str, str]) -> HostedConsumer:
                 " CONSUMER_FILE, as the trigger receives from EVENTHUB_NAME"
             )
         _hosted[loop] = HostedConsumer(
-            hub.config, hub.settings, lambda config, found: Parts(config, found, hub)
+            hub.config, hub.settings, lambda config, of_hub: Parts(config, of_hub, hub)
         )
     return _hosted[loop]

@@ -128,12 +128,12 @@ def _compared(
         else ("no position is stored", "")
     )
     of = f"hub {config.hub}, group {config.consumer_group}"
-    found = (
+    finding = (
         f"{has} for these settings, and {where} has"
         f" {count_text(len(later), 'position')} of a{when} start with other sinks, CONSUMER_CHECKPOINTS or BLOB_CONTAINER"
     )
     if skips:
         outcome = f"CONSUMER_START would skip events that were not written, so a start ends; {TO_BEGIN}"
-        return OtherPositions(of, found, outcome, is_refused=True)
+        return OtherPositions(of, finding, outcome, is_refused=True)
     begins = "goes on at the stored positions" if stored else "begins at the earliest event"
-    return OtherPositions(of, found, f"A start {begins}, so events are written again", is_refused=False)
+    return OtherPositions(of, finding, f"A start {begins}, so events are written again", is_refused=False)

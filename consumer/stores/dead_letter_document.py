@@ -49,7 +49,7 @@ def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
         "detail": clean(dead_letter.rejection.detail),
         "attempts": dead_letter.attempts,
         "failed_at": dead_letter.failed_at,
-        **{name: found for name, none in _OF_PARTS.items() if (found := getattr(dead_letter, name)) != none},
+        **{name: value for name, none in _OF_PARTS.items() if (value := getattr(dead_letter, name)) != none},
         **_body(event.body),
     }
 

@@ -54,13 +54,13 @@ def hub_on_cosmos(
     if not settings.get(FILE, "").strip():
         return _of_settings(settings, job, hub=hub, sink=sink)
     with job_errors():
-        found = find_hub(load_definition(settings), hub)
-    chosen = _cosmos_sink(found, job, sink)
-    if found.mapper is not None and len(found.sinks) > 1:
-        found = structs.replace(found, mapper=found.mapper.only_into(chosen.name))
-    found = structs.replace(found, sinks=(chosen,), settings=_as_settings(found, chosen))
-    _check_format(found, f"the format of the hub '{found.name}'")
-    return found
+        definition = find_hub(load_definition(settings), hub)
+    chosen = _cosmos_sink(definition, job, sink)
+    if definition.mapper is not None and len(definition.sinks) > 1:
+        definition = structs.replace(definition, mapper=definition.mapper.only_into(chosen.name))
+    definition = structs.replace(definition, sinks=(chosen,), settings=_as_settings(definition, chosen))
+    _check_format(definition, f"the format of the hub '{definition.name}'")
+    return definition
 
 
 def _of_settings(

@@ -76,8 +76,8 @@ class ClaimedEntries:
         self.loaded.set()
 
     def number_of(self, event: Event) -> int | str:
-        own = event.incarnation == self.claim.origin.incarnation
-        return event.sequence_number if own else f"{event.place}~{event.sequence_number}"
+        is_of_this_hub = event.incarnation == self.claim.origin.incarnation
+        return event.sequence_number if is_of_this_hub else f"{event.place}~{event.sequence_number}"
 
     def first(self, *, by_key: bool, mark: float) -> list[Entry]:
         """Those that may be tried when they are due: with order by key the first of each key, if all events before it that this

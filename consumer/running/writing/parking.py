@@ -131,10 +131,12 @@ class Parking:
             async with AsyncExitStack() as trying, asyncio.timeout_at(self._calls.deadline()):
                 for lock in self._tried_with(rejected):
                     await trying.enter_async_context(lock)
-                claims = [(each, self._claims.get(each.record.event.partition)) for each in rejected]
+                claims = [(refused, self._claims.get(refused.record.event.partition)) for refused in rejected]
                 # Where a claim is over, the present owner receives the event itself.
                 await self._check_claims([claimed.claim for _, claimed in claims if claimed])
-                await self._store_all([self._parked(each, claimed) for each, claimed in claims if claimed])
+                await self._store_all(
+                    [self._parked(refused, claimed) for refused, claimed in claims if claimed]
+                )
         except Exception as error:  # the outcome is unknown: stored again
             log.warning("parking %s failed: %r", count_text(len(rejected), "event"), error)
             return False
@@ -152,12 +154,12 @@ class Parking:
 
     def _tried_with(self, rejected: Sequence[effects.RejectedRecord]) -> list[asyncio.Lock]:
         """What must not be tried meanwhile: another record of an event is parked already, and its end would remove both."""
-        found: dict[str, asyncio.Lock] = {}
-        for event in (each.record.event for each in rejected):
+        locks: dict[str, asyncio.Lock] = {}
+        for event in (refused.record.event for refused in rejected):
             claimed = self._claims.get(event.partition)
             if claimed is not None and claimed.number_of(event) in claimed.entries:
-                found[event.partition] = claimed.trying
-        return [found[partition] for partition in sorted(found)]
+                locks[event.partition] = claimed.trying
+        return [locks[partition] for partition in sorted(locks)]
 
     async def _store_all(self, parked: Sequence[tuple[DeadLetter, frozenset[str], ClaimedEntries]]) -> None:
         letters = [letter for letter, *_ in parked]
@@ -196,7 +198,7 @@ class Parking:
         if letter.rejection.reason != BEHIND.reason:
             age = max(0.0, time.time() - letter.failed_at)
             times = list(itertools.accumulate(self._delays))
-            passed = sum(moment <= age for moment in times)
+            passed = sum(delay <= age for delay in times)
             # Of the times that are past the last one is tried now: this or another process may not have run then.
             due, tried = (now, passed - 1) if passed else (now + times[0] - age, 0)
         return Entry(
@@ -301,10 +303,10 @@ class Parking:
 
     def _mark(self, claimed: ClaimedEntries) -> float:
         """Up to where all events are settled that this claim receives."""
-        for each in self._statistics().partitions if claimed.is_ahead else ():
-            if each.partition == claimed.partition and each.epoch == claimed.claim.epoch:
-                is_gone = not each.unsettled and asyncio.get_running_loop().time() >= claimed.given_up_at
-                return math.inf if is_gone else each.low_water
+        for state in self._statistics().partitions if claimed.is_ahead else ():
+            if state.partition == claimed.partition and state.epoch == claimed.claim.epoch:
+                is_gone = not state.unsettled and asyncio.get_running_loop().time() >= claimed.given_up_at
+                return math.inf if is_gone else state.low_water
         return NOTHING_SETTLED
 
     async def _try(self, claimed: ClaimedEntries) -> None:
@@ -340,14 +342,14 @@ class Parking:
                 todo.append((entry, letter, await self._records(letter, entry)))
             except TidemarkError as error:
                 log.warning("a parked event waits for its decoder: %s", error)
-        records = [record for _, _, own in todo for record in own]
+        records = [record for _, _, of_entry in todo for record in of_entry]
         by_key = self._rules.by_key
         writing = self._replay.write_records(records, deadline=self._calls.deadline(), by_key=by_key)
         answers = await self._calls.answered("the sink", writing)
         self._feed(effects.ParkedTried(sum(answer.request_units for answer in answers)))
         results = iter(answers)
-        for entry, letter, own in todo:
-            await self._note(entry, letter, [(record, next(results)) for record in own])
+        for entry, letter, of_entry in todo:
+            await self._note(entry, letter, [(record, next(results)) for record in of_entry])
 
     async def _note(
         self, entry: Entry, letter: DeadLetter, results: Sequence[tuple[Record, WriteResult]]

@@ -188,7 +188,7 @@ class Forwarder:
         producer = await self._opened()
         ids = dict.fromkeys(map(self._choose, records))
         targets = [await self._target(producer, id_) for id_ in ids]
-        return any(each.mark[0] != NOTHING_SETTLED or each.pending is not None for each in targets)
+        return any(target.mark[0] != NOTHING_SETTLED or target.pending is not None for target in targets)
 
     async def write(self, records: Sequence[Record]) -> Results:
         try:

@@ -124,12 +124,12 @@ class BlobDeadLetterStore(BlobStore):
     async def _unless_later(blob: BlobClient, epoch: int) -> dict[str, Any] | None:
         """The conditions of a request that must leave one of a later epoch as it is; None if that is what is there."""
         try:
-            found = await blob.get_blob_properties()
+            stored = await blob.get_blob_properties()
         except ResourceNotFoundError:
             return {"overwrite": False}
-        if int((found.metadata or {}).get("epoch") or 0) > epoch:
+        if int((stored.metadata or {}).get("epoch") or 0) > epoch:
             return None
-        return {"overwrite": True, "etag": found.etag, "match_condition": MatchConditions.IfNotModified}
+        return {"overwrite": True, "etag": stored.etag, "match_condition": MatchConditions.IfNotModified}
 
     async def _read(self, name: str) -> DeadLetter | None:
         try:

@@ -105,7 +105,7 @@ def put(connection: Connection, scope: Stream, dead_letters: Sequence[DeadLetter
         if any(row["Epoch"] for row in rows):
             # One of an earlier epoch that another consumer has stored meanwhile is a conflict.
             later = [connection.execute(_find_later, key).first() for key in keys]
-            rows = [row for row, found in zip(rows, later, strict=True) if found is None]
+            rows = [row for row, later_row in zip(rows, later, strict=True) if later_row is None]
     if rows:
         connection.execute(_insert, rows)
 
