@@ -31,7 +31,7 @@ from tests.support.servers.threaded import running_in_thread
 from tests.unit.analysis.cost.test_costs import CLASSIC, FOCUS, PLAN
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, INTERVAL
 from tidemark.__main__ import command_line
-from tidemark.analysis.cli import COMMANDS
+from tidemark.analysis.cli import SUMMARIES
 from tidemark.analysis.errors import CHECK_FAILED
 from tidemark.analysis.options import ROOT_FOLDER
 
@@ -256,4 +256,4 @@ def test_help_status_and_tables_are_those_recorded(spark, folder, name):
 
 
 def test_every_job_is_recorded():
-    assert {*INPUTS} == {*JOBS, *(f"local {name}" for name in (*COMMANDS, "telemetry-aggregation"))}
+    assert {*INPUTS} == {*JOBS, *(f"local {name}" for name in (*SUMMARIES, "telemetry-aggregation"))}

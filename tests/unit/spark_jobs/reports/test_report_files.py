@@ -10,7 +10,7 @@ from spark_jobs.platform.classic import copy_with_spark, is_classic, running_tas
 from spark_jobs.reports import report_files
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.input_files import mounted
-from tidemark.analysis.cli import COMMANDS
+from tidemark.analysis.cli import SUMMARIES
 from tidemark.analysis.report import Report
 
 
@@ -113,7 +113,7 @@ def test_nor_does_a_folder_that_nobody_can_look_at(session, monkeypatch, place):
 def test_each_command_without_spark_makes_its_page_where_its_failure_costs_nothing():
     """`write_page` and `page_or_reason` alone make pages: after the tables, and whatever fails is a line."""
     root = Path(__file__).parents[4]
-    modules = [root / "tidemark" / "analysis" / name / "local.py" for name in sorted(COMMANDS)]
+    modules = [root / "tidemark" / "analysis" / name / "local.py" for name in sorted(SUMMARIES)]
     assert [path.read_text().count("    finish(\n") for path in modules] == [1] * len(modules)
     modules.append(root / "spark_jobs" / "telemetry_aggregation" / "local.py")
     assert modules[-1].read_text().count("page_or_reason(") == 1
