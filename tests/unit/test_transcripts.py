@@ -16,6 +16,13 @@ from typer.main import get_command
 
 from devstack.__main__ import app as devstack
 from examples.__main__ import names
+from scaling.config.policy_file import load_config
+from scaling.decision.explain import line
+from scaling.flips.explained import decide_and_explain as decide
+from scaling.model import EffectRecord
+from scaling.service import registry
+from scaling.window import Window
+from tests.support.scaling.runner import NOW, at
 from tests.support.transcripts import FENCE, Step, differs, shell_commands, steps
 from tidemark.__main__ import command_line
 
@@ -221,3 +228,49 @@ def test_the_commands_of_a_shell_text():
         ["cd", "a"],
         ["tidemark", "lint"],
     ]
+
+
+# -- the decisions that pages show: what their policy decides
+
+GUID = "00000000-0000-0000-0000-000000000001"
+PLAN = f"/subscriptions/{GUID}/resourceGroups/g/providers/Microsoft.Web/serverfarms/plan-orders"
+
+
+@pytest.mark.parametrize(
+    ("page", "policy_of", "waiting", "current", "moved_s"),
+    [
+        ("README.md", "README.md", [812] * 5, 1, None),
+        ("docs/quickstart-azure.md", "tidemark.toml", [40], 1, None),
+        ("docs/tutorials/autoscaler.md", "docs/tutorials/autoscaler.md", [2000] * 3, 3, 59),
+    ],
+)
+def test_the_decision_that_a_page_shows_is_the_one_of_its_policy(page, policy_of, waiting, current, moved_s):
+    policy = policy_of_page((ROOT / policy_of).read_text(encoding="utf-8"))
+    (name,) = policy.windows
+    moves = () if moved_s is None else (EffectRecord(NOW - moved_s, current - 2, current),)
+    window = Window([NOW - 60 * age for age in reversed(range(len(waiting)))], [*map(float, waiting)])
+    made = decide(policy, {name: window}, at(current, effects=moves), now=NOW, decision_id="plan-orders@...")
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+    assert any(
+        shows(sample, line(made)) for sample in re.findall(r"scaling plan-orders .*?(?=`| ```)", text)
+    ), line(made)
+
+
+def policy_of_page(text):
+    toml = next((body for language, _, body in FENCE.findall(text) if language == "toml"), None)
+    if toml is None:  # the file of the repository, into which the quickstart has dry_run written
+        toml = text.replace("maximum = 10\n", "maximum = 10\ndry_run = true\n", 1)
+    settings = {"ORDERS_PLAN_ID": PLAN, "OrdersServiceBus": "Endpoint=sb://acme.servicebus.windows.net/;x"}
+    return load_config(toml, name="tidemark.toml", settings=settings, plug_ins=registry).policies[
+        "plan-orders"
+    ]
+
+
+def shows(sample, decided):
+    """Times and ids may differ, and `...` stands for anything."""
+    alike = [
+        re.sub(r" \[plan-orders@.*?\]|\d{4}-\d\d-\d\d \S+Z", "", text).strip() for text in (sample, decided)
+    ]
+    pattern = ".*".join(map(re.escape, alike[0].split("...")))
+    return re.match(pattern, alike[1]) is not None
