@@ -20,7 +20,7 @@ from azure.storage.blob.aio import BlobClient
 
 from consumer.model import DeadLetter, Stream
 from consumer.stores.blob.layout import header_text, plain_text
-from consumer.stores.dead_letter_document import clean, event_of, from_document, is_of, to_document
+from consumer.stores.dead_letter_document import clean, event_of, from_document, id_of, is_of, to_document
 from tidemark.foundation.azure.blobs import (
     CONFLICT,
     BlobStore,
@@ -138,7 +138,7 @@ class BlobDeadLetterStore(BlobStore):
             return None
         partition, _, number = name.removeprefix(self._stream.folder(_KIND)).partition("/")
         number = number.removesuffix(".json").lstrip("0") or "0"
-        dead_letter_id = f"{self._stream.hub}~{self._stream.consumer_group}~{partition}~{number}"
+        dead_letter_id = id_of(self._stream, partition, number)
         if self._name_of(dead_letter_id) != name:  # somebody put it there
             dead_letter_id = ""
         return from_document(content, f"blob '{self._container.container_name}/{name}'", dead_letter_id)

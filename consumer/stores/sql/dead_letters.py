@@ -13,6 +13,7 @@ from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
 from consumer.stores.dead_letter_document import (
     clean,
     event_of,
+    id_of,
     plain_properties,
     read_properties,
     unreadable,
@@ -155,8 +156,7 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
         of, records = msgspec.json.decode(row.Records or "[1,[]]", type=tuple[int, tuple[str, ...]])
     except (ValueError, TypeError, RecursionError) as error:
         row_text = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
-        dead_letter_id = f"{scope.hub}~{scope.consumer_group}~{row.PartitionID}~{row.SequenceNumber}"
-        raise unreadable(row_text, error, dead_letter_id) from error
+        raise unreadable(row_text, error, id_of(scope, row.PartitionID, row.SequenceNumber)) from error
     event = Event(
         *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
         partition_key=row.PartitionKey,
