@@ -21,9 +21,9 @@ from tidemark.foundation.azure.connections import (
 from tidemark.foundation.gathering import gather
 
 MOST = 100
-"""Containers that are looked into. Chosen: a request each, at a start without positions."""
+"""Containers that are looked into. Chosen: a request each, at every start, beside its work where it has positions."""
 WITHIN = 10.0
-"""Seconds for all of them. Chosen: a start waits for it."""
+"""Seconds for all of them. Chosen: a start without positions waits for it, unless it begins at the earliest event."""
 _AT_ONCE = 16
 
 _log = logging.getLogger("tidemark.consumer")
