@@ -18,7 +18,7 @@ from devstack.function_host.clock import HostClock
 from devstack.local import local_settings
 from devstack.stack.supervisor import FunctionsProcess, Stack
 from tests.support.servers.threaded import running_in_thread
-from tests.support.transcripts import differs, steps
+from tests.support.transcripts import ELSEWHERE, differs, steps
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
@@ -30,9 +30,6 @@ PAGES = sorted(
 SPEED = 20.0  # seconds of the functions in one of ours: a command takes seconds to start, and they go on meanwhile
 WITHIN = 60.0  # seconds until a decision is in the log
 ENDS_WITHIN = 300.0  # seconds for a command; most take two
-ELSEWHERE = re.compile(r"make (?:setup|demo|test)|git clone |cd tidemark$")
-"""The setup has run, and tests/devstack and .ci/run run the rest."""
-
 AGAIN = re.compile(r"\S*tidemark (?:log|status|shadow|consumer status)\b")
 """What is asked again until it is there: these change nothing."""
 

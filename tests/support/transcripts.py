@@ -13,6 +13,12 @@ from dataclasses import dataclass
 
 FENCE = re.compile(r"^ *```(\w*)([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 NUMBER = r"\d+(?:[.,:]\d+)*"
+COMMANDS = frozenset({"sh", "bash"})
+"""The languages of fences that have commands alone."""
+
+ELSEWHERE = re.compile(r"make (?:setup|demo|test)|git clone |cd tidemark$")
+"""What pages with transcripts have a reader type that is run by something else: RUN_BY in tests/unit/test_transcripts.py."""
+
 ANY_LINES = "..."
 SLOW = "5 s so far; asking "
 """How the line begins that a command adds where the machine has much else to do."""
@@ -62,6 +68,12 @@ def differs(shown: tuple[str, ...], printed: str) -> str:
         if not re.match("".join(map(_pattern, wanted[:count])), text):
             return f"{line!r} is shown, and this was printed:\n{printed}"
     return f"more was printed than is shown:\n{printed}"
+
+
+def lines_of_shell(block: str) -> list[str]:
+    """Its commands as they are typed, each in one line."""
+    lines = re.sub(r"\\\n", " ", block).splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 def shell_commands(text: str) -> Iterator[list[str]]:

@@ -23,7 +23,16 @@ from scaling.model import EffectRecord
 from scaling.service import registry
 from scaling.window import Window
 from tests.support.scaling.runner import NOW, at
-from tests.support.transcripts import FENCE, Step, differs, shell_commands, steps
+from tests.support.transcripts import (
+    COMMANDS,
+    ELSEWHERE,
+    FENCE,
+    Step,
+    differs,
+    lines_of_shell,
+    shell_commands,
+    steps,
+)
 from tidemark.__main__ import command_line
 
 PAGE = """
@@ -115,7 +124,7 @@ SHELL = {"cd", "curl", "echo", "grep", "id", "mkdir", "seq", "sleep"}
 def written(page):
     """Every command of a page: of its transcripts, and of the blocks that have commands alone."""
     text = page.read_text(encoding="utf-8")
-    blocks = [body for language, _, body in FENCE.findall(text) if language in {"sh", "bash"}]
+    blocks = [body for language, _, body in FENCE.findall(text) if language in COMMANDS]
     shown = re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)  # in blocks that no test runs, too
     for block in [*blocks, *shown]:
         yield from shell_commands(block)
@@ -196,7 +205,8 @@ def test_no_block_of_commands_is_left_out_because_nothing_says_what_it_is():
         assert 2 * len(blocks) == len(re.findall(r"^[ >]*(?:```|~~~)", text, re.MULTILINE)), page
         for language, _, body in blocks:
             first = body.split(maxsplit=1)[0].rpartition("/")[2] if body.strip() else ""
-            assert language or first not in programs, f"{page}: {body}"
+            known = language in {*COMMANDS, "console"} if page in FRONT else language
+            assert known or first not in programs, f"{page}: {body}"
 
 
 @pytest.mark.parametrize(
@@ -228,6 +238,56 @@ def test_the_commands_of_a_shell_text():
         ["cd", "a"],
         ["tidemark", "lint"],
     ]
+
+
+# -- where each command of the front pages is run
+
+AZURE, DATABRICKS = "needs Azure", "needs Databricks"
+EXAMPLES, INSTALLS = "tests/integration/test_examples.py", "tests/integration/test_install_commands.py"
+RUN_BY = {  # how commands begin, and what runs them before a change lands
+    r"git clone |cd tidemark$": ".github/workflows/ci.yml",
+    r"make (?:setup|setup-demo|test)(?: +#.*)?$": ".ci/run",
+    r"make demo(?: +#.*)?$": "tests/devstack/demo/test_demo.py",
+    r"\.venv/bin/python -m examples ": EXAMPLES,
+    r"(?:uv tool|pipx|pip) install |uv pip compile |tidemark lint ": INSTALLS,
+    r"(?:az|azd) |TIDEMARK_APP_KEY=": AZURE,
+    r"databricks bundle ": DATABRICKS,
+}
+FRONT = [
+    page
+    for page in PAGES
+    if page.name not in {"CONTRIBUTING.md", "local-stack.md"} and page.parent.name != "devstack"
+]
+
+
+def typed_by_a_reader(page):
+    """The commands of a page, but those of a tutorial that tests/integration/test_transcripts.py runs."""
+    text = page.read_text(encoding="utf-8")
+    for language, _, body in FENCE.findall(text):
+        if language in COMMANDS:
+            yield from lines_of_shell(body)
+    for step in steps(text):
+        if step.command and (page.parent.name != "tutorials" or ELSEWHERE.match(step.command)):
+            yield step.command
+
+
+def test_every_command_that_the_front_pages_have_a_reader_type_is_run_by_ci_or_cannot_be():
+    homes = [
+        (pattern, home)
+        for page in FRONT
+        for command in typed_by_a_reader(page)
+        for pattern, home in [home_of(page, command)]
+    ]
+
+    assert {pattern for pattern, _ in homes} == {*RUN_BY}  # none is left of a command that is gone
+    assert all((ROOT / home).exists() for _, home in homes if home not in {AZURE, DATABRICKS})
+
+
+def home_of(page, command):
+    for pattern, home in RUN_BY.items():
+        if re.match(pattern, command):
+            return pattern, home
+    raise AssertionError(f"{page}: nothing runs {command!r}: run it, and name in RUN_BY what does")
 
 
 # -- the decisions that pages show: what their policy decides
