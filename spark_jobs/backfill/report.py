@@ -117,7 +117,8 @@ def _rate(report: Report, done: Backfilled) -> None:
         charge.set(title="RU per record written", ylabel="RU")
     figure.axes[-1].set(xlabel="seconds", xlim=(0, edges[-1]))
     record = ", and what a record cost" if known else "; no record was written"
-    report.figure(figure, caption=f"What was sent per second{record}", name="backfill-rate")
+    caption = f"What was sent, by when it was reported (a second may show more than the budget){record}"
+    report.figure(figure, caption=caption, name="backfill-rate")
 
 
 def _without_short_step(history: Sequence[Snapshot]) -> Sequence[Snapshot]:

@@ -10,6 +10,7 @@ import re
 import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import floor, isclose, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,11 +53,12 @@ class Report:
         self._parts.append(f'<dl class="facts">{cells}</dl>')
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> None:
-        """Numbers stand to the right. None is shown as a dash: not known."""
+        """Numbers stand to the right, those of a column with as many decimals. None is shown as a dash: not known."""
         lines = [tuple(row) for row in rows]
         columns = list(zip(*lines, strict=True)) or [()] * len(headers)
         head = "".join(_head(header, column) for header, column in zip(headers, columns, strict=True))
-        body = "".join(f"<tr>{''.join(map(_cell, line))}</tr>" for line in lines)
+        places = [_places(column) for column in columns]
+        body = "".join(f"<tr>{''.join(map(_cell, line, places))}</tr>" for line in lines)
         title = f"<caption>{escape(caption)}</caption>" if caption else ""
         self._parts.append(
             f'<div class="wide"><table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -165,13 +167,24 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cell(value: object) -> str:
+def _places(column: Sequence[object]) -> int:
+    """The decimals that give the column's largest number four significant digits; none where all are whole."""
+    numbers = [float(value) for value in column if isinstance(value, int | float) and isfinite(value)]
+    if all(value.is_integer() for value in numbers):
+        return 0
+    return max(3 - floor(log10(max(map(abs, numbers)))), 0)
+
+
+def _cell(value: object, places: int) -> str:
     if value is None:
         return '<td class="unknown">–</td>'  # noqa: RUF001 - a dash for people
     if not isinstance(value, int | float) or isinstance(value, bool):
         text = str(value)
         return f"<td{'' if len(text) <= SHORT else LONG}>{escape(text)}</td>"
-    return f'<td class="number">{escape(number(value))}</td>'
+    aligned = f"{value:,.{places}f}"
+    # Beside numbers a thousand times as large it keeps digits of its own.
+    near = value and isclose(float(aligned.replace(",", "")), value, rel_tol=0.01)
+    return f'<td class="number">{escape(aligned if near else number(value))}</td>'
 
 
 SHORT, LONG = 20, ' class="long"'

@@ -79,6 +79,23 @@ def test_numbers_are_for_people(value: float, text: str) -> None:
     assert number(value) == text
 
 
+@pytest.mark.parametrize(
+    ("column", "texts"),
+    [
+        ((0.122, 0.06043, 0, 0.9317), ["0.1220", "0.0604", "0", "0.9317"]),
+        ((6.507, 6.75, 12.0), ["6.51", "6.75", "12.00"]),
+        ((892.1, 1576.3), ["892", "1,576"]),
+        ((0.0312, 90_000.5), ["0.0312", "90,000"]),
+        ((3, 2.0, None, "text"), ["3", "2", "\u2013", "text"]),
+        ((math.nan, 1.5), ["nan", "1.500"]),
+    ],
+)
+def test_the_numbers_of_a_column_have_as_many_decimals(column: tuple[object, ...], texts: list[str]) -> None:
+    report = Report("t")
+    report.table(("name",), [(value,) for value in column])
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", page_of(report)) == texts
+
+
 def test_figures_are_inline_in_the_page_s_own_colour_and_beside_it_as_png(tmp_path) -> None:
     open_before = plots.plt.get_fignums()  # a test of a page that fails may have left one
     report = Report("Two figures")

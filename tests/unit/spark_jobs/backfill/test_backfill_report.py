@@ -104,7 +104,7 @@ def test_where_no_record_was_written_no_empty_plot_of_its_charge_is_shown(monkey
 
     [rate] = figures["backfill-rate"]
     assert rate.get_xlabel() == "seconds"
-    assert "What was sent per second; no record was written" in page
+    assert "a second may show more than the budget); no record was written" in page
 
 
 def test_a_record_that_costs_nothing_has_an_axis_too(monkeypatch):
