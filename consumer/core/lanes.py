@@ -25,7 +25,7 @@ from consumer.core.charging import charge_of
 from consumer.core.lane import Lane, Take
 from consumer.core.settled.low_water import WorkList
 from consumer.core.work import Work
-from consumer.model import NOTHING_SETTLED, Batch, Outcome, Routes, WriteResult
+from consumer.model import NOTHING_SETTLED, Batch, Outcome, Record, Routes, WriteResult
 from consumer.options import BatchLimits
 from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
 from tidemark.foundation.pacing.retry_delay import Chance, delay
@@ -63,9 +63,7 @@ class Lanes:
                 waiting = self._keys[key]
                 if waiting is None:
                     waiting = self._keys[key] = deque()
-                # Records of one order key may still be two documents: partition keys 1 and 1.0 order alike (documents.py).
-                is_same_document = waiting and waiting[-1].record.partition_key == work.record.partition_key
-                if self.limits.coalesce and is_same_document and work.record.replaces(waiting[-1].record):
+                if waiting and self._takes_the_place_of(work.record, waiting[-1].record):
                     earlier = waiting.pop()
                     work.superseded = [*earlier.superseded, earlier]
                     earlier.superseded = []
@@ -73,6 +71,15 @@ class Lanes:
                 return
             self._keys[key] = None
         self._enqueue(work, now)
+
+    def _takes_the_place_of(self, record: Record, earlier: Record) -> bool:
+        """Whether the earlier one of this key need not be written. What a sink appends or sends is of the order of its key, and no
+        change of a document.
+        """
+        if not self.limits.coalesce or self._routes.of(record).appends:
+            return False
+        # Records of one order key may still be two documents: partition keys 1 and 1.0 order alike (documents.py).
+        return record.partition_key == earlier.partition_key and record.replaces(earlier)
 
     def add_all(self, works: Sequence[Work], now: float) -> None:
         """`add` for several records, in order."""

@@ -110,7 +110,8 @@ class HttpSink:
     async def routes(self) -> Routes:
         """A batch of the consumer is one round of requests, so that no retry waits for more than that."""
         options = self._options
-        return Routes(batches=BatchLimits(operations=options.batch * options.requests, concurrency=2))
+        batches = BatchLimits(operations=options.batch * options.requests, concurrency=2)
+        return Routes(appends=options.method != "PUT", batches=batches)
 
     def prepare(self, write: Write) -> Record:
         return self._mapper.prepare(write)

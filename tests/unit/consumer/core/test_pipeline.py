@@ -44,6 +44,7 @@ from consumer.model import (
 )
 from consumer.options import BacklogLimits, BatchLimits
 from tests.support.consumer.pipeline_checks import check_pipeline
+from tests.support.consumer.sinks import built
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=6.0)
 THROTTLED = WriteResult(Outcome.RETRY, 429, "too many requests", retry_after=0.3)
@@ -254,6 +255,29 @@ def test_records_that_may_be_two_documents_are_never_coalesced():
     third = only(world.answer(second, WRITTEN), WriteBatch)
 
     assert [numbers(each) for each in (first, second, third)] == [[0], [1], [3]]
+
+
+def test_what_a_sink_appends_or_sends_is_never_coalesced():
+    """Two messages of one session, and two requests of one key, are in order and no changes of one document."""
+    world = World(routes=Routes(appends=True), batches=BatchLimits(operations=1, coalesce=True))
+    first = only(world.receive(0, 1, 2, key="same"), WriteBatch)
+    second = only(world.answer(first, WRITTEN), WriteBatch)
+    third = only(world.answer(second, WRITTEN), WriteBatch)
+
+    assert [numbers(each) for each in (first, second, third)] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(("method", "written"), [("POST", [[1], [2]]), ("PATCH", [[1], [2]]), ("PUT", [[2]])])
+async def test_of_requests_to_a_web_service_those_that_replace_are_coalesced(method, written):
+    sink = built("http", {}, url="https://api.example.com/{$.id}", key="$.id", method=method, requests=1)
+    world = World(routes=await sink.routes(), batches=BatchLimits(coalesce=True))
+    await sink.aclose()
+    batch, found = only(world.receive(0, 1, 2, key="same"), WriteBatch), []
+    for _ in written:
+        batch = only(world.answer(batch, WRITTEN), WriteBatch)
+        found.append(numbers(batch))
+
+    assert found == written
 
 
 @pytest.mark.parametrize("operation", [Operation.PATCH, Operation.CREATE, Operation.REPLACE])
