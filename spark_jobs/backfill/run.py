@@ -44,7 +44,7 @@ from spark_jobs.platform.consumer_hub import FACTS, cosmos_options, for_executor
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
-from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs
+from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs, refuse_former
 from spark_jobs.tables.merging import read_parquet_or_delta
 from spark_jobs.tables.places import has
 from spark_jobs.tables.results import last_run, result_table, runs_of
@@ -105,9 +105,11 @@ def backfill(
     if missing is not None and missing.isEmpty():
         return None
     container = asyncio.run(container_id(hub))
-    newer = newer_hubs(load_checkpoints(config, hub.settings))
+    known_hubs = load_checkpoints(config, hub.settings)
+    newer = newer_hubs(known_hubs)
     places = captured if positions is None else positions
     planned, absent = _plan(places, selection, config.hub, missing, newer)
+    refuse_former({row["partition"]: row["first_enqueued_at"] for row in planned}, known_hubs)
     finding = "" if missing is None else _finding(spark, selection.only_missing or "")
     checkpoint_groups = _checkpoint_groups(container, hub, settings, planned, finding)
     if settings.again:

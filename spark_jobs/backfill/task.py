@@ -15,6 +15,7 @@ from consumer.model import Event, split_place
 from spark_jobs.backfill.budget.progress import NUMBERS
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.schemas import row_schema
+from spark_jobs.sources.columns.event_columns import STEP_BACK
 from spark_jobs.task_errors import fails_without_secrets
 
 RESULT = row_schema(
@@ -25,6 +26,10 @@ RESULT = row_schema(
 """What the attempt that finished a partition did: see `Counts`."""
 
 _NO_PROPERTIES: dict[str, Any] = {}
+_TWO_HUBS = (
+    ": the capture files hold events of two hubs of this name, one of which was deleted. Give --from and --to, so that the job takes"
+    " those of one hub"
+)
 
 
 @fails_without_secrets
@@ -48,6 +53,7 @@ async def _chunks(
     loop = asyncio.get_running_loop()
     batch: pa.RecordBatch | None = first
     last: Event | None = None
+    ahead: Event | None = None
     with ThreadPoolExecutor(1) as reader:
         while batch is not None:
             events = events_of(batch)
@@ -58,6 +64,9 @@ async def _chunks(
                 if last is not None and event.sequence_number == last.sequence_number:
                     _refuse_another(last, event)
                 last = event
+                if ahead is None or event.enqueued_at > ahead.enqueued_at:
+                    ahead = event
+                _refuse_step_back(ahead, event)
             yield events
             batch = await loop.run_in_executor(reader, next, rest, None)
 
@@ -67,12 +76,23 @@ def _refuse_another(one: Event, other: Event) -> None:
     other formats have the time in whole seconds.
     """
     if one.offset != other.offset and abs(other.enqueued_at - one.enqueued_at) > 1.0:
-        times = sorted(datetime.fromtimestamp(each.enqueued_at, UTC).isoformat() for each in (one, other))
+        times = sorted(map(_at, (one, other)))
         raise RuntimeError(
-            f"partition {one.place}: two events have the number {one.sequence_number}, enqueued at {times[0]} and {times[1]}: the"
-            " capture files hold events of two hubs of this name, one of which was deleted. Give --from and --to, so that the job"
-            " takes those of one hub"
+            f"partition {one.place}: two events have the number {one.sequence_number}, enqueued at {times[0]} and {times[1]}{_TWO_HUBS}"
         )
+
+
+def _refuse_step_back(ahead: Event, event: Event) -> None:
+    """Raises RuntimeError where times go back and numbers go on."""
+    if event.enqueued_at < ahead.enqueued_at - STEP_BACK / 1e6:
+        raise RuntimeError(
+            f"partition {event.place}: event {event.sequence_number} came at {_at(event)}, and {ahead.sequence_number}, before it, at"
+            f" {_at(ahead)}{_TWO_HUBS}"
+        )
+
+
+def _at(event: Event) -> str:
+    return datetime.fromtimestamp(event.enqueued_at, UTC).isoformat()
 
 
 def events_of(batch: pa.RecordBatch) -> list[Event]:

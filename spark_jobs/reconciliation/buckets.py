@@ -15,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from spark_jobs.sources.columns.event_columns import STEP_BACK
 from tidemark.analysis.arrow_columns import arrow_columns
 
 CHUNKS = "partition text, bucket long, events long, rows bytes"
@@ -22,11 +23,13 @@ CHUNKS = "partition text, bucket long, events long, rows bytes"
 
 BUCKETS = """
     partition text, bucket long, first long, last long, first_file text, last_file text, first_at time, last_at time,
-    earliest time, latest time, events long, copies long, copied long, twice long, twice_at time, rows bytes
+    earliest time, latest time, events long, copies long, copied long, twice long, twice_at time, back long, back_at time,
+    ahead_at time, rows bytes
 """
 """All `events` of a bucket, each once, in order: `first` to `last`. `copied` of them were there several times, `copies` times more
 than once together; `twice` is a
-number whose events were enqueued at several times.
+number whose events were enqueued at several times; `back` is one that was enqueued at `back_at`, more than STEP_BACK before one of a
+lower number, at `ahead_at`.
 """
 
 STEPS = """
@@ -137,8 +140,23 @@ def merge(chunks: pa.Table) -> pa.Table:
         [rows.num_rows],
         [int((copies - 1).sum())],
         [np.count_nonzero(copies > 1)],
-        *([count] for count in twice),
+        *([count] for count in (*twice, *_step_back(rows))),
         [_bytes(rows.append_column("copies", pa.array(copies)))],
+    )
+
+
+def _step_back(rows: pa.Table) -> tuple[int | None, Any, Any]:
+    """The first of BUCKETS' `back`, with both times."""
+    at = _micros(rows)
+    ahead = np.maximum.accumulate(np.where(at == 0, np.iinfo(np.int64).min, at))
+    behind = np.flatnonzero((at != 0) & (ahead - at > STEP_BACK))
+    if not len(behind):
+        return None, None, None
+    place = int(behind[0])
+    return (
+        rows["sequence_number"][place].as_py(),
+        rows["enqueued_at"][place].as_py(),
+        pa.scalar(int(ahead[place]), _TIME).as_py(),
     )
 
 

@@ -29,6 +29,7 @@ from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import RowAccount, between, collected
 from spark_jobs.platform.source_options import SETTINGS
 from spark_jobs.reconciliation.buckets import CHUNKS
+from spark_jobs.reconciliation.ends import begin_of, partition_ends, refuse_between
 from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, PositionIds, document_keys, identity_of
 from spark_jobs.reconciliation.schemas import DEAD_LETTERS, Identity
 from spark_jobs.reconciliation.transforms import (
@@ -38,12 +39,17 @@ from spark_jobs.reconciliation.transforms import (
     packing,
     positions,
 )
-from spark_jobs.reconciliation.transforms import ends as partition_ends
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.capture.capture import TaskTransform
 from spark_jobs.sources.cosmos import keys_and_ttl, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
-from spark_jobs.sources.incarnations import load_checkpoints, newer_hubs, place_in
+from spark_jobs.sources.incarnations import (
+    load_checkpoints,
+    newer_hubs,
+    place_in,
+    refuse_former,
+    refuse_other_hub,
+)
 from spark_jobs.tables.places import local_folder
 from spark_jobs.tables.plain import read_parquet, write_parquet
 from spark_jobs.tables.results import Results
@@ -52,6 +58,7 @@ from tidemark.analysis.errors import InputError, JobError
 WORK = ".work"
 """The folder of work files, below that of the results."""
 _SHOWN = 5  # hubs in an error message
+_LAST_NUMBER = 2**63 - 1  # the service counts events in 64 bits with a sign
 
 
 class Sides(Struct, frozen=True):
@@ -68,6 +75,8 @@ class Sides(Struct, frozen=True):
     identity: Identity
     expires: bool
     """Whether documents may have a time to live."""
+    former: Sequence[str] = ()
+    """Partitions of which there are events of a hub before the one of the checkpoints: nobody consumes these any more."""
 
 
 def read_checkpoints(hub: HubDefinition) -> dict[str, Checkpoint]:
@@ -94,6 +103,12 @@ def settled_runs(checkpoints: Mapping[str, Checkpoint]) -> list[tuple[str, int, 
     return runs
 
 
+def due_runs(sides: Sides) -> list[tuple[str, int, int]]:
+    """As `settled_runs`, and all of a hub that is gone: nobody consumes it any more, so what is not there now is lost."""
+    gone = [(partition, NOTHING_SETTLED, _LAST_NUMBER) for partition in sides.former]
+    return [*settled_runs(sides.checkpoints or {}), *gone]
+
+
 def extract(
     spark: SparkSession,
     read: Callable[..., DataFrame],
@@ -104,14 +119,17 @@ def extract(
     request_units: float | None,
     since: datetime | None = None,
     until: datetime | None = None,
+    created_at: float = 0.0,
 ) -> Sides:
     """Reads all sides, within `work_files`; dead letters and documents become tables of the `results`. `read` gives the hub's events,
-    or what tasks make of them, in a container of this defaultTtl; those from `since` on and before `until` are looked at.
+    or what tasks make of them, in a container of this defaultTtl; those from `since` on and before `until` are looked at. Where
+    `read` gives those of the hub itself, it is the one that was `created_at`, epoch seconds.
     """
     stored = read_checkpoints(hub) if checkpoints else None
     # Also where they settle nothing: keys of documents and letters say since when a hub created anew is there.
-    newer = newer_hubs(load_checkpoints(hub.config, hub.settings) if stored is None else stored)
-    placed = stored and {place_in(name, newer): checkpoint for name, checkpoint in stored.items()}
+    known_hubs = load_checkpoints(hub.config, hub.settings) if stored is None else stored
+    refuse_other_hub(created_at, known_hubs)
+    newer = newer_hubs(known_hubs)
     needed = for_executors(hub)
     source = _cosmos_source(hub, needed, request_units)
     paths, default_ttl = keys_and_ttl(source)
@@ -125,7 +143,8 @@ def extract(
         events = _packed(results, distinct_events(chunks), "events")
         ends = collected(partition_ends(events).orderBy("partition"))
         account.check(**{name: sum(row[name] for row in ends) for name in ("events", "copies")})
-        begin = _begin(ends)
+        begin = begin_of(ends)
+        refuse_former({row["partition"]: row["earliest"] for row in ends}, known_hubs)
         if not ends:
             _check_hub(between(read(None), "enqueued_at", since, until), hub.config.hub)
     with watch(spark, "reading the dead letters"):
@@ -137,16 +156,23 @@ def extract(
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
-        identity, frame, documents = identity_of(hub), read_documents(spark, source), None
-        if identity is Identity.POSITION:
-            work = PositionIds(hub.config.hub, packing())
-            chunks = frame.select("id").mapInArrow(work, row_schema(CHUNKS))
-        else:
-            results.write("documents", document_keys(frame, Parts(hub.config, hub.settings).stream.topic))
-            documents = results.table("documents")
-            chunks = packed_positions(documents)
+        documents, chunks = _documents(read_documents(spark, source), hub, results)
         known = _packed(results, positions(chunks, dead_letters), "positions")
-    return Sides(events, ends, documents, known, placed, identity, default_ttl is not None)
+        if documents is None:  # keys made of positions name the hub
+            refuse_between(ends, known)
+    placed = stored and {place_in(name, newer): checkpoint for name, checkpoint in stored.items()}
+    former = [partition for partition in newer if partition in partitions]
+    return Sides(events, ends, documents, known, placed, identity_of(hub), default_ttl is not None, former)
+
+
+def _documents(frame: DataFrame, hub: HubDefinition, results: Results) -> tuple[DataFrame | None, DataFrame]:
+    """Those of `Sides`, and their CHUNKS."""
+    if identity_of(hub) is Identity.POSITION:
+        work = PositionIds(hub.config.hub, packing())
+        return None, frame.select("id").mapInArrow(work, row_schema(CHUNKS))
+    results.write("documents", document_keys(frame, Parts(hub.config, hub.settings).stream.topic))
+    documents = results.table("documents")
+    return documents, packed_positions(documents)
 
 
 def _cosmos_source(
@@ -189,18 +215,3 @@ def work_files(results: Results) -> Iterator[None]:
     finally:
         if (folder := local_folder(results.spark, results.folder)) is not None:
             shutil.rmtree(folder / WORK, ignore_errors=True)
-
-
-def _begin(ends: Sequence[Row]) -> datetime | None:
-    """When the first event was enqueued; None if there is none.
-
-    A hub that was deleted and made anew numbers its events from 0 again. Raises InputError for two events of one number.
-    """
-    for row in ends:
-        if row["twice"] is not None:
-            raise InputError(
-                f"partition {row['partition']} has several events of number {row['twice']}, enqueued at "
-                "different times: the hub was recreated. Look at one of its lives with --from or --to; the first of these "
-                f"events came at {row['twice_at'].isoformat()}"
-            )
-    return min((row["earliest"] for row in ends if row["earliest"] is not None), default=None)

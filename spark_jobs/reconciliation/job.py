@@ -25,7 +25,7 @@ from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import CONNECTION_STRING
 from spark_jobs.reconciliation import page
-from spark_jobs.reconciliation.extract import Sides, extract, settled_runs, work_files
+from spark_jobs.reconciliation.extract import Sides, due_runs, extract, settled_runs, work_files
 from spark_jobs.reconciliation.keys import (
     IGNORED,
     WITH_TOMBSTONES,
@@ -44,6 +44,7 @@ from spark_jobs.reconciliation.transforms import (
     judged,
 )
 from spark_jobs.sources.capture.capture import TaskTransform, read_capture
+from spark_jobs.sources.event_hubs.settings import created_at
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.tables.results import Results
@@ -124,6 +125,7 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     now = settings.now or datetime.now(UTC)
     hub = hub_on_cosmos(settings.consumer, "a reconciliation reads", hub=settings.hub, sink=settings.sink)
     refuse_what_leaves_no_trace(hub)
+    _refuse_own_group(settings, hub)
     read, name = partial(_events, spark, settings, hub), hub.config.hub
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about=run_facts(hub))
     with work_files(results):
@@ -136,6 +138,7 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
             request_units=settings.request_units,
             since=settings.since,
             until=settings.until,
+            created_at=0.0 if settings.capture else created_at(hub, settings.consumer_group),
         )
         with watch(spark, "comparing"):
             tables = _compare(sides, settings, hub, now, results)
@@ -199,6 +202,14 @@ def _finish(
     )
 
 
+def _refuse_own_group(settings: Settings, hub: HubDefinition) -> None:
+    if settings.capture is None and settings.consumer_group.lower() == hub.config.consumer_group.lower():
+        raise InputError(
+            f"--consumer-group is '{settings.consumer_group}', the consumer's own: its readers would shut this one out; "
+            "make a consumer group for the reconciliation, or give --capture"
+        )
+
+
 def _events(
     spark: SparkSession,
     settings: Settings,
@@ -217,16 +228,8 @@ def _events(
             wanted=FileFilter(settings.since, settings.until, config.hub, lag=lag),
             then=then,
         )
-    if settings.consumer_group.lower() == config.consumer_group.lower():
-        raise InputError(
-            f"--consumer-group is '{settings.consumer_group}', the consumer's own: its readers would shut this one out; "
-            "make a consumer group for the reconciliation, or give --capture"
-        )
-    options = {
-        "hub": config.hub,
-        "consumerGroup": settings.consumer_group,
-        "connection": config.hub_connection,
-    }
+    group = settings.consumer_group
+    options = {"hub": config.hub, "consumerGroup": group, "connection": config.hub_connection}
     if text := connection_string(definition.settings, config.hub_connection):
         options[CONNECTION_STRING] = text
     events = read_event_hub(spark, options).select(*columns)
@@ -243,7 +246,7 @@ def _compare(
     """Judges, and writes each result; the tables by name."""
     due = Due(now, sides.checkpoints is not None, settings.grace)
     checkpoints = sides.checkpoints or {}
-    runs = settled_runs(checkpoints)
+    runs = due_runs(sides)
     status = judged(
         *(sides.events, sides.documents, sides.known, runs, sides.identity, due),
         read_at=(settings.now or datetime.now(UTC)) if sides.expires else None,

@@ -81,11 +81,12 @@ DOCUMENT_KEYS = row_schema("""
 
 ENDS = row_schema("""
     partition text, first long, last long, earliest time, latest time, events long, copies long, copied long, twice long,
-    twice_at time
+    twice_at time, back long, back_at time, ahead_at time
 """)
 """Of each partition the first and the last event, by number and by time, how many there are, how many
 more were read of the same, and of how many there was more than one. `twice` is the
-least number whose events were enqueued at several times, from `twice_at` on.
+least number whose events were enqueued at several times, from `twice_at` on. From `back` on there is an event of `back_at`, more than
+a minute before one of a lower number, of `ahead_at`.
 """
 
 DEAD_LETTERS = row_schema(

@@ -22,7 +22,6 @@ from spark_jobs.reconciliation.letters import with_letters
 from spark_jobs.reconciliation.schemas import (
     BY_HOUR,
     DUPLICATES,
-    ENDS,
     EVENT_KEYS,
     FURTHER,
     GAPS,
@@ -82,22 +81,6 @@ def packing() -> Callable[[Iterable[Any]], Iterator[Any]]:
 def distinct_events(chunks: DataFrame) -> DataFrame:
     """BUCKETS of the CHUNKS of events: every event once, and how often it was there."""
     return _by_bucket(chunks).applyInArrow(buckets.merge, row_schema(buckets.BUCKETS))
-
-
-def ends(events: DataFrame) -> DataFrame:
-    """ENDS of BUCKETS."""
-    twice = F.min(F.when(F.col("twice").isNotNull(), F.struct("twice", "twice_at")))
-    frame = events.groupBy("partition").agg(
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-        F.min("earliest").alias("earliest"),
-        F.max("latest").alias("latest"),
-        F.sum("events").alias("events"),
-        F.sum("copies").alias("copies"),
-        F.sum("copied").alias("copied"),
-        twice.alias("again"),
-    )
-    return frame.select("*", "again.*").select(*ENDS.fieldNames())
 
 
 def packed_positions(documents: DataFrame) -> DataFrame:

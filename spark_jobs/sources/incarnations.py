@@ -1,7 +1,8 @@
 """Which events are of a hub that was created anew: their keys carry when (consumer.model.Origin), so their partitions do here.
 
 Events of two hubs of one name have the same numbers; capture files keep both. A checkpoint says since when its partition is
-of the present hub.
+of the present hub. Capture files have whole seconds: an event of the second in which a hub was created is of that hub, for a hub is
+not deleted and made anew within a second.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
+from consumer.leasing.start_position import identity_of
 from consumer.model import Checkpoint
 from consumer.running.assembly import Parts
-from tidemark.analysis.errors import job_errors
+from tidemark.analysis.errors import InputError, job_errors
 
 _PATIENCE = 60.0  # seconds for all checkpoints
+
+_CLOCKS = 5.0  # seconds between the service's clocks, that of a hub's creation and those of its events
 
 Newer = Mapping[str, int]
 """By partition: when the hub of its newer events was created, milliseconds since 1970."""
@@ -56,11 +60,47 @@ def place_in(partition: str, newer: Newer) -> str:
     return f"{partition}@{newer[partition]}" if partition in newer else partition
 
 
+def refuse_former(
+    earliest: Mapping[str, datetime | None], checkpoints: Mapping[str, Checkpoint | str]
+) -> None:
+    """Raises InputError for events, by partition the `earliest` one, of a hub before the one of the checkpoints, where keys of both are
+    plain: then nothing says whose a document or a position is.
+    """
+    for partition, checkpoint in sorted(checkpoints.items()):
+        at = earliest.get(partition)
+        if at is None or not isinstance(checkpoint, Checkpoint) or checkpoint.origin.incarnation:
+            continue
+        created = checkpoint.origin.hub
+        if created and at.timestamp() + _CLOCKS < created / 1000:
+            raise InputError(
+                f"partition {partition}: events from {at.isoformat()} on came before the hub of the checkpoints was created, at"
+                f" {utc_text(created)}. They are of a hub of the same name that was deleted, and keys of both are alike: what is"
+                f" written of it cannot be told; accepted: --from {utc_text(created)}"
+            )
+
+
+def refuse_other_hub(created_at: float, checkpoints: Mapping[str, Checkpoint | str]) -> None:
+    """Raises InputError where a hub is read that is not the one of the checkpoints, by the service's time of its creation; 0: unknown."""
+    present = identity_of(created_at)
+    for partition, checkpoint in sorted(checkpoints.items()):
+        hub = checkpoint.origin.hub if isinstance(checkpoint, Checkpoint) else 0
+        if present and hub not in {0, present}:
+            raise InputError(
+                f"the checkpoint of partition {partition} is of another hub of this name: that hub was created at {utc_text(hub)},"
+                f" the one that is read at {utc_text(present)}. What is written of its events cannot be told before the consumer has"
+                " begun in it (CONSUMER_ON_FOREIGN_CHECKPOINT, 'tidemark checkpoints set')"
+            )
+
+
+def utc_text(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+
+
 def with_places(events: DataFrame, newer: Newer) -> DataFrame:
     """EVENTS with their partitions as keys have them."""
     place = F.col("partition")
     for partition, created in sorted(newer.items()):
-        is_newer = (F.col("partition") == partition) & (F.unix_millis("enqueued_at") >= created)
+        is_newer = (F.col("partition") == partition) & (F.unix_seconds("enqueued_at") >= created // 1000)
         place = F.when(is_newer, F.lit(place_in(partition, newer))).otherwise(place)
     return events.withColumn("partition", place) if newer else events
 
@@ -71,7 +111,7 @@ def placed(batch: pa.RecordBatch, newer: Newer) -> pa.RecordBatch:
         return batch
     at, place = batch["enqueued_at"], batch["partition"].cast(pa.string())
     for partition, created in sorted(newer.items()):
-        since = pa.scalar(datetime.fromtimestamp(created / 1000, UTC), at.type)
+        since = pa.scalar(datetime.fromtimestamp(created // 1000, UTC), at.type)
         is_newer = pc.and_(pc.equal(place, partition), pc.greater_equal(at, since))
         place = pc.if_else(is_newer, place_in(partition, newer), place)
     columns = {name: place if name == "partition" else batch[name] for name in batch.schema.names}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -371,6 +372,124 @@ def test_events_of_a_hub_created_anew_are_found_with_and_without_checkpoints(spa
     findings, _ = run(place.job("anew", checkpoints=checkpoints), spark)
 
     assert findings.counts == {Status.WRITTEN: 5}
+
+
+def put_checkpoints(place, *checkpoints):
+    async def work():
+        deadline = asyncio.get_running_loop().time() + 60
+        store = Parts(place.config, place.settings).checkpoints()
+        try:
+            for checkpoint in checkpoints:
+                await store.put(checkpoint, deadline=deadline)
+        finally:
+            await store.aclose()
+
+    asyncio.run(work())
+
+
+def of_position(place, numbers, incarnation="", *, at=None):
+    """Documents of events whose ids are their positions."""
+    place.settings |= {"CONSUMER_ID": "position", "CONSUMER_META": "false"}
+    place.config = read_config(place.settings)
+    place.bodies = {("0", n): b'{"dest": "x"}' for n in numbers}
+    place.mapper = DocumentMapper(MappingOptions(HUB, "position"), ("/dest",))
+    at = at or place.at
+    place.event = lambda partition, n: Event(
+        *(partition, n, str(n), at(n).timestamp(), place.bodies[partition, n]), incarnation=incarnation
+    )
+    place.write(place.bodies)
+
+
+def milliseconds(at):
+    return int(at.timestamp() * 1000)
+
+
+def capture_of(place, numbers, begin):
+    """Of a hub whose first event that is captured came at `begin`, one a second."""
+    events = [
+        CapturedEvent("0", n, str(n), begin + timedelta(seconds=place_), b'{"dest": "x"}')
+        for place_, n in enumerate(numbers)
+    ]
+    write_capture(place.capture, HUB, events, every_seconds=900)
+
+
+def test_hubs_an_hour_apart_whose_numbers_do_not_meet_are_told_apart_by_times_that_go_back(spark, place):
+    """Of the first hub 50 to 54 are captured, of the second 0 to 4, which the first one's checkpoint calls settled."""
+    of_position(place, range(5))
+    put_checkpoints(place, Checkpoint("0", 54, "54"))
+    capture_of(place, range(50, 55), T0)
+    capture_of(place, range(5), T0 + timedelta(minutes=40))
+    said = r"partition 0: an event from number 50 on came at .*T..:00:00.*, one with a lower number not before .*T..:40:04"
+    with pytest.raises(InputError, match=said):
+        run(place.job("mixed"), spark)
+
+
+def test_what_is_not_settled_of_a_hub_that_is_gone_is_lost_and_not_pending(spark, place):
+    """The present hub's checkpoint says nothing of the numbers before it; nobody will consume them any more."""
+    created = milliseconds(T0 + timedelta(minutes=30))
+    of_position(place, range(2))
+    capture_of(place, range(4), T0)
+    capture_of(place, range(5), T0 + timedelta(minutes=31))
+    of_position(place, range(5), str(created))
+    put_checkpoints(place, Checkpoint("0", 4, "4", origin=Origin(created, 1, str(created))))
+    findings, _ = run(place.job("gone"), spark)
+
+    assert findings.counts == {Status.WRITTEN: 7, Status.LOST: 2}
+    assert findings.missing == 0
+
+
+def test_events_from_before_the_hub_with_plain_keys_cannot_be_judged(spark, place):
+    """Its checkpoint is of other numbers, and its documents have the same ids as theirs."""
+    created = T0 + timedelta(minutes=30)
+    of_position(place, range(5))
+    put_checkpoints(place, Checkpoint("0", 4, "4", origin=Origin(milliseconds(created), 1)))
+    capture_of(place, range(5, 9), T0)
+    with pytest.raises(
+        InputError, match=r"partition 0: events from .*T..:00:00.* on came before the hub .*T..:30:00"
+    ) as told:
+        run(place.job("before"), spark)
+    assert f"--from {created.isoformat()}" in str(told.value)
+    capture_of(place, range(5), created)
+    findings, _ = run(place.job("since", since=created), spark)
+
+    assert findings.counts == {Status.WRITTEN: 5}
+
+
+def test_a_third_hub_between_two_is_told_by_the_keys_of_its_documents(spark, place):
+    """Checkpoints know since when the newest is there; a hub before it has documents with keys of its own."""
+    second, third = T0 + timedelta(minutes=20), T0 + timedelta(minutes=40)
+    capture_of(place, range(3), second)
+    of_position(place, range(3), str(milliseconds(second)))
+    capture_of(place, range(3), third)
+    of_position(place, range(3), str(milliseconds(third)))
+    incarnation = str(milliseconds(third))
+    put_checkpoints(place, Checkpoint("0", 2, "2", origin=Origin(milliseconds(third), 1, incarnation)))
+    with pytest.raises(
+        InputError, match=rf"partition 0: documents .* created at {re.escape(second.isoformat())}"
+    ):
+        run(place.job("third"), spark)
+    findings, _ = run(place.job("newest", since=third), spark)
+
+    assert findings.counts == {Status.WRITTEN: 3}
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_hub_that_is_read_and_is_not_that_of_the_checkpoints_is_not_judged(
+    spark, place, monkeypatch, checkpoints
+):
+    of_position(place, range(5))
+    put_checkpoints(place, Checkpoint("0", 54, "54", origin=Origin(milliseconds(T0), 1)))
+    monkeypatch.setattr(job, "created_at", lambda *_: (T0 + timedelta(hours=1)).timestamp())
+    asked = Settings(
+        consumer=place.settings,
+        output=str(place.folder / "x"),
+        consumer_group="other",
+        checkpoints=checkpoints,
+    )
+    with pytest.raises(
+        InputError, match=r"partition 0 .* that hub was created at .*, the one that is read at "
+    ):
+        run(asked, spark)
 
 
 def kill_at_work(command, output, place):

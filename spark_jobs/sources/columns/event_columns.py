@@ -21,6 +21,11 @@ from tidemark.analysis.arrow_columns import EVENTS, arrow_columns
 _SCHEMA = arrow_columns(EVENTS)
 EVENT_COLUMNS = tuple(_SCHEMA.names)
 
+STEP_BACK = 60_000_000
+"""Microseconds by which the times of a hub's partition may go back where its numbers go on. Chosen: clocks of brokers are corrected by
+less, and a hub is hardly deleted, made anew and filled in less.
+"""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _US_TIME = re.compile(

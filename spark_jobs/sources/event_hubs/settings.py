@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from consumer.definition.model import HubDefinition
 from consumer.model import PartitionState
 from consumer.receiving.receiver import HubReceiver
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, environment, positive
@@ -104,3 +105,20 @@ class HubSettings:
                 f"event hub '{self.hub}': {loss}; set failOnDataLoss to false to go on without them"
             )
         log.warning("event hub '%s': %s", self.hub, loss)
+
+
+def created_at(hub: HubDefinition, consumer_group: str) -> float:
+    """When the service created the hub, epoch seconds. Raises InputError."""
+    config = hub.config
+
+    async def ask() -> float:
+        receiver = HubReceiver(hub.settings, config.hub_connection, config.hub, consumer_group)
+        try:
+            await receiver.partitions()
+        except (SettingsError, UnavailableError) as error:
+            raise InputError(str(error)) from error
+        finally:
+            await receiver.close(asyncio.get_running_loop().time() + 5.0)
+        return receiver.created_at or 0.0
+
+    return asyncio.run(ask())

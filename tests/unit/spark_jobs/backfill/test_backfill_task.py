@@ -158,6 +158,19 @@ def test_two_events_of_one_number_end_the_task_and_are_no_copies(batches, is_tol
         replay_partition(iter(batches), SimpleNamespace()).__next__()
 
 
+@pytest.mark.parametrize(("earlier_by", "is_told"), [(59, False), (3600, True)])
+def test_times_that_go_back_where_numbers_go_on_end_the_task(earlier_by, is_told, replayed):
+    """Two hubs of one name within two hours whose numbers do not meet: of the first only later ones were captured."""
+    batches = [rows(1, 2), rows(50, enqueued_us=1_790_000_000_500_000 - earlier_by * 1_000_000)]
+    if not is_told:
+        replay_partition(iter(batches), SimpleNamespace()).__next__()
+        return
+    with pytest.raises(
+        RuntimeError, match=r"partition 3: event 50 came at .*, and 1, before it, at 2026-09-21T14:13:20"
+    ):
+        replay_partition(iter(batches), SimpleNamespace()).__next__()
+
+
 def test_a_task_without_rows_gives_none():
     assert list(replay_partition(iter([]), SimpleNamespace())) == []
 

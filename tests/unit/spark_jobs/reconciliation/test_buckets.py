@@ -128,7 +128,17 @@ def test_a_bucket_has_each_event_once_in_order_whatever_came_first(events):
             "copied": sum(len(copy) > 1 for copy in copies.values()),
             "twice": twice,
             "twice_at": None if twice is None else min(times[twice]),
+            **step_back(firsts),
         }
+
+
+def step_back(firsts):
+    ahead = None
+    for _, number, at, _ in firsts:
+        if at is not None and ahead is not None and ahead - at > timedelta(minutes=1):
+            return {"back": number, "back_at": at, "ahead_at": ahead}
+        ahead = max(filter(None, (ahead, at)), default=None)
+    return dict.fromkeys(("back", "back_at", "ahead_at"))
 
 
 def merged(events):
