@@ -40,7 +40,7 @@ from spark_jobs.backfill.transforms import (
 )
 from spark_jobs.backfill.view import showing
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
-from spark_jobs.platform.consumer_hub import FACTS, cosmos_options, for_executors, run_facts
+from spark_jobs.platform.consumer_hub import FACTS, MADE_BY, cosmos_options, for_executors, run_facts
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
@@ -262,7 +262,8 @@ def missing_table(spark: SparkSession, path: str, facts: Mapping[str, str]) -> D
     """A table by its path: `<output>/<table>` of the last finished run of a job, or one of somebody else's. `facts` are `run_facts` of
     the hub that is written.
 
-    Raises InputError for one that is not there, that is of another hub or container, or that no finished run vouches for.
+    Raises InputError for one that is not there, that is of another hub or container, that was made by other settings, or that no
+    finished run vouches for.
     """
     folder, name = _folder_of(path)
     runs = runs_of(spark, folder)
@@ -274,6 +275,13 @@ def missing_table(spark: SparkSession, path: str, facts: Mapping[str, str]) -> D
         stored = about.get(fact, facts[fact])  # of a version that did not note it
         if same(stored) != same(facts[fact]):
             raise InputError(f"{path} is of the {is_of} '{stored}', and this backfill of '{facts[fact]}'")
+    if changed := [
+        what for fact, what in MADE_BY.items() if about.get(fact, facts.get(fact)) != facts.get(fact)
+    ]:
+        raise InputError(
+            f"{path} lists what was missing by other settings than those of this backfill; changed since: {'; '.join(changed)}. By the present"
+            " ones other events may be missing, and some of these may belong elsewhere or nowhere: run the reconciliation again"
+        )
     return result_table(spark, folder, name)
 
 

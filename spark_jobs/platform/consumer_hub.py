@@ -15,11 +15,13 @@ from typer import Option
 from consumer.config import FILE, SinkKind, read_config
 from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.loading import find_hub, load_definition
-from consumer.definition.model import HubDefinition, SinkDefinition
+from consumer.definition.model import HubDefinition, SinkDefinition, digest_of
 from consumer.formats import DecoderName, Unpack, registry_of
+from consumer.options import WritingTexts
 from consumer.running.assembly import Parts, sink_table
 from consumer.sinks.cosmos.options import CosmosOptions
 from tidemark.analysis.errors import InputError, job_errors
+from tidemark.foundation.azure.cosmos import cosmos_endpoint
 
 HubName = Annotated[str | None, Option("--hub", help="A hub of CONSUMER_FILE; needed if it has several.")]
 SinkName = Annotated[
@@ -126,16 +128,36 @@ def cosmos_options(hub: HubDefinition) -> CosmosOptions:
 FACTS: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "hub": ("hub", str.lower),
     "topic": ("hub", str.lower),
+    "account": ("account", str.lower),
     "target": ("container", str),  # Cosmos DB has "a" beside "A"
 }
-"""Of each of `run_facts` what it is, and what of its text distinguishes it."""
+"""Of `run_facts` about where events come from and go to: what each is, and what of its text distinguishes it."""
+
+MADE_BY = {
+    "mapping": "transform, steps and routes",
+    "writing": "options of writing, such as the id",
+    "bodies": "options of decoding",
+}
+"""Of `run_facts` about how documents are made, as digests: what each is of. By other ones other events are missing. Code is in none."""
 
 
 def run_facts(hub: HubDefinition) -> dict[str, str]:
     """Of a job about the hub: two hubs of a file may have one name, in two namespaces, and one hub several containers."""
-    options = cosmos_options(hub)
-    topic = Parts(hub.config, hub.settings).stream.topic
-    return {"hub": hub.config.hub, "topic": topic, "target": f"{options.database}/{options.container}"}
+    options, config = cosmos_options(hub), hub.config
+    with job_errors():
+        account = cosmos_endpoint(hub.settings, options.connection).url
+    writing = [getattr(options, name) for name in ("id", "meta", *WritingTexts.__struct_fields__)]
+    return {
+        "hub": config.hub,
+        "topic": Parts(config, hub.settings).stream.topic,
+        "account": account,
+        "target": f"{options.database}/{options.container}",
+        "mapping": digest_of(
+            config.transform, config.policy.routes, hub.sinks[0].name if has_other_sinks(hub) else ""
+        ),
+        "writing": digest_of(*writing),
+        "bodies": digest_of(config.decoder, structs.asdict(config.decode)),
+    }
 
 
 def for_executors(hub: HubDefinition) -> dict[str, str]:

@@ -141,7 +141,12 @@ def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this
         rows = [("0", number) for number in numbers]
         return spark.createDataFrame(rows, "partition string, sequence_number long")
 
-    facts = {"hub": "flights", "topic": "ns/flights", "target": "db/flights"}
+    facts = {
+        "hub": "flights",
+        "topic": "ns/flights",
+        "account": "https://one.example/",
+        "target": "db/flights",
+    }
     first = Results.begin(spark, folder, job="reconciliation", fmt="delta", about=facts)
     first.write("unsettled", unsettled(1, 2))
     first.publish()
@@ -159,6 +164,7 @@ def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this
     others = {
         "hub": ("hub", "orders"),
         "topic": ("hub", "other/flights"),
+        "account": ("account", "https://two.example/"),
         "target": ("container", "db/Flights"),
     }
     for fact, (is_of, other) in others.items():
@@ -167,6 +173,15 @@ def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this
             missing_table(spark, f"{folder}/unsettled", {**facts, fact: other})
     with pytest.raises(InputError, match="has no table 'lost'"):
         missing_table(spark, f"{folder}/lost", facts)
+    made = {**facts, "mapping": "a1", "bodies": "b2"}
+    noted = Results.begin(spark, folder, job="reconciliation", fmt="delta", about=made)
+    noted.write("unsettled", unsettled(4))
+    noted.publish()
+    assert [row.sequence_number for row in missing_table(spark, f"{folder}/unsettled", made).collect()] == [4]
+    with pytest.raises(
+        InputError, match=r"changed since: transform, steps and routes; options of decoding\. "
+    ):
+        missing_table(spark, f"{folder}/unsettled", {**made, "mapping": "a2", "bodies": "b3"})
 
 
 def test_what_a_later_reconciliation_finds_missing_again_is_written_again(spark, world, tmp_path):

@@ -178,8 +178,51 @@ def test_a_run_notes_the_namespace_and_the_container_that_it_is_about(settings):
         for sink in ("orders", "totals")
     ]
 
+    names = ("hub", "topic", "target", "account")
     hub = {"hub": "orders", "topic": "orders.servicebus.windows.net/orders"}
-    assert noted == [{**hub, "target": f"shop/{sink}"} for sink in ("orders", "totals")]
+    account = {"account": "https://orders.documents.azure.com/"}
+    assert [{name: facts[name] for name in names} for facts in noted] == [
+        {**hub, "target": f"shop/{sink}", **account} for sink in ("orders", "totals")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fact"),
+    [
+        ('filter = "amount > 0"', 'filter = "amount > 1"', "mapping"),
+        ('to = "hook"', 'to = "totals"', "mapping"),
+        ('guard = "number"', 'guard = "number"\nttl = "7d"', "writing"),
+        (
+            'hub = "orders"',
+            'hub = "orders"\ntransform = "tests.unit.spark_jobs.platform.test_consumer_hub:as_it_is"',
+            "mapping",
+        ),
+        (
+            'hub = "orders"',
+            'hub = "orders"\ndecode = { format = "json", unpack = "none", arrays = true }',
+            "bodies",
+        ),
+        ("orders.documents.azure.com", "others.documents.azure.com", "account"),
+    ],
+)
+def test_a_run_notes_how_documents_are_made(tmp_path, settings, old, new, fact):
+    """Else a backfill of what was missing then would write by other routes than those by which it was found missing."""
+
+    def noted(change):
+        path = tmp_path / "changed.toml"
+        path.write_text(change(FILE))
+        changed = {name: change(value) for name, value in settings.items()} | {"CONSUMER_FILE": str(path)}
+        return run_facts(hub_on_cosmos(changed, "a backfill writes to", hub="orders", sink="orders"))
+
+    before, after = noted(str), noted(lambda text: text.replace(old, new, 1))
+
+    assert {name for name in before if before[name] != after[name]} == {fact}
+    assert noted(str) == before
+    assert "c2VjcmV0" not in str(before)
+
+
+def as_it_is(document, _event):
+    return document
 
 
 def test_a_patch_that_may_leave_nothing_is_refused_where_an_event_asks_for_it(settings):
