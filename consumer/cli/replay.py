@@ -31,7 +31,7 @@ from consumer.cli.support import DEADLINE, Hub, Root, Yes, console, fail, plain
 from consumer.core.parked import has_names
 from consumer.model import DeadLetter, Outcome, Record
 from consumer.ports import DeadLetterStore, Sink
-from consumer.running.writing.replaying import ComparingSink, Replay, Replayed, records_left
+from consumer.running.writing.replaying import DROPPED, ComparingSink, Replay, Replayed, records_left
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import UnavailableError
@@ -191,7 +191,7 @@ class Task(Struct, frozen=True):
         remain: list[tuple[DeadLetter, str]] = []
         replayer = Replay(sink, await sink.open(), self.parts.preparation(sink), whole=self.whole)
         held = _Held(replayer, by_key=self.by_key)
-        written = superseded = 0
+        settled: Counter[str] = Counter()
         with Progress(*_COLUMNS, console=console) as progress:
             bar = progress.add_task("replaying", total=None, counts="")
             async for letters in self._chunks(store):
@@ -204,27 +204,23 @@ class Task(Struct, frozen=True):
                         remain.append((letter, "another record of the event was rejected meanwhile"))
                     elif result.outcome is Outcome.WRITTEN:
                         done.append(letter.id)
-                        superseded += result.reason == SUPERSEDED
+                        settled[result.reason if result.reason in {DROPPED, SUPERSEDED} else "written"] += 1
                     else:
                         remain.append((letter, result.reason or f"{result.outcome} {result.status}"))
                         # Another one may have removed it meanwhile, or stored further records.
                         if result.left is not None and await store.get(letter.id) == letter:
                             await store.put([result.left], deadline=support.soon(DEADLINE))
                 await store.delete(done)
-                written += len(done)
                 for letter in letters:
                     if letter.id not in done:
                         if letter.id in waits:
                             remain.append((letter, waits[letter.id]))
                         await held.add(letter)
-                counts = f"{written:,} written, {len(remain):,} remain"
+                counts = f"{settled.total():,} settled, {len(remain):,} remain"
                 progress.update(bar, advance=len(letters), counts=counts)
-            progress.update(bar, total=written + len(remain), completed=written + len(remain))
-        console.print(f"[green]written[/] {written - superseded:,}")
-        if superseded:
-            console.print(
-                f"[yellow]superseded[/] {superseded:,}: a later event has changed the document, so nothing was written"
-            )
+            whole = settled.total() + len(remain)
+            progress.update(bar, total=whole, completed=whole)
+        _print_settled(settled)
         return remain
 
     async def _write(
@@ -240,6 +236,19 @@ class Task(Struct, frozen=True):
                 await store.aclose()
         results = await replayer.write(letters, deadline=support.soon(DEADLINE))
         return list(zip(letters, results, strict=True))
+
+
+_WITHOUT_WRITING = {
+    SUPERSEDED: "a later event has changed the document, so nothing was written",
+    DROPPED: "by the present settings nothing of them is to be written",
+}
+
+
+def _print_settled(settled: Counter[str]) -> None:
+    console.print(f"[green]written[/] {settled['written']:,}")
+    for reason, why in _WITHOUT_WRITING.items():
+        if count := settled[reason]:
+            console.print(f"[yellow]{reason}[/] {count:,}: {why}", soft_wrap=True)
 
 
 _GONE = ("would be written", "would be dropped", "would be superseded")

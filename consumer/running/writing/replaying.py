@@ -16,6 +16,7 @@ from consumer.core.parked import has_names, name_of, names_of
 from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import OrderedSink, Sink
+from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.pacing.retry_delay import delay
 
@@ -258,7 +259,7 @@ def _without_writing(record: Record) -> WriteResult | None:
     if record.rejection is not None:
         why = record.rejection
         return WriteResult(Outcome.REJECT, reason=f"{why.reason}: {why.detail}", rejection=why)
-    return None if record.dropped is None else WriteResult(Outcome.WRITTEN, reason="dropped")
+    return None if record.dropped is None else WriteResult(Outcome.WRITTEN, reason=DROPPED)
 
 
 def _joined(
@@ -272,6 +273,10 @@ def _joined(
         results.append(answer if own is None or (is_one and own.outcome is Outcome.WRITTEN) else own)
     return results
 
+
+DROPPED = "dropped"
+"""The reason of a result where the present settings want nothing to be written."""
+_UNWRITTEN = (DROPPED, SUPERSEDED)
 
 _BEHIND = WriteResult(Outcome.RETRY, reason="an earlier event of its key was not written")
 _UNTRIED = WriteResult(Outcome.RETRY, reason="no time was left to try it")
@@ -298,7 +303,11 @@ def _take_behind(
 def _of_event(letter: DeadLetter, answers: Sequence[tuple[Record, WriteResult]]) -> Replayed:
     """The result of an event: rejected if any record is, else to be tried again if any record is."""
     severity = {Outcome.REJECT: 0, Outcome.RETRY: 1, Outcome.WRITTEN: 2}
-    result = min((answer for _, answer in answers), key=lambda answer: severity[answer.outcome])
+    # Of several records one that is written counts, not one that is dropped or superseded.
+    result = min(
+        (answer for _, answer in answers),
+        key=lambda each: (severity[each.outcome], each.reason in _UNWRITTEN),
+    )
     if result.outcome is Outcome.REJECT:
         reasons = dict.fromkeys(a.reason for _, a in answers if a.outcome is Outcome.REJECT)
         result = structs.replace(result, reason="; ".join(filter(None, reasons)))

@@ -519,6 +519,28 @@ def test_what_a_later_event_has_changed_is_counted_as_superseded(parts, tidemark
     assert buried(parts) == []
 
 
+def test_what_the_present_settings_drop_is_not_counted_as_written(parts, tidemark):
+    """A filter or other routes than those that rejected it: the dead letter goes, and nothing is written."""
+
+    class Filtered(MemorySink):
+        def prepare(self, write):
+            record = super().prepare(write)
+            is_wanted = write.event.sequence_number == 2
+            return record if is_wanted else structs.replace(record, dropped=Dropped("filter"))
+
+    parts.target = Filtered(MappingOptions("orders"))
+    bury(parts, dead_letter(1), dead_letter(2), dead_letter(3))
+
+    result = tidemark("dead-letters", "replay", "--all", "--yes")
+
+    assert result.output.splitlines()[-2:] == [
+        "written 1",
+        "dropped 2: by the present settings nothing of them is to be written",
+    ]
+    assert buried(parts) == []
+    assert len(parts.target.documents) == 1
+
+
 def test_parked_events_are_shown_where_they_are_asked_for(parts, tidemark):
     parked = structs.replace(dead_letter(7, reason="status_404"), consumer_group="readers~parked")
     asyncio.run(parts.later.put([parked], deadline=1e12))
