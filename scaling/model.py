@@ -82,7 +82,8 @@ class Capacity(Struct, frozen=True):
 class MetricsReport(Struct, frozen=True):
     """All that one collector tick learned about one target; the message on the metrics queue.
 
-    A metric is in `samples` or in `failures`. `capacity` is None when it could not be read; `capacity_error` says why.
+    A metric is in `samples` or in `failures`; `fingerprints` say what it measures (none in reports of 0.2.0). `capacity` is None
+    when it could not be read; `capacity_error` says why.
     """
 
     target: str
@@ -91,6 +92,7 @@ class MetricsReport(Struct, frozen=True):
     failures: tuple[MetricFailure, ...] = ()
     capacity: Capacity | None = None
     capacity_error: str | None = None
+    fingerprints: dict[str, str] = {}
 
 
 class Evidence(Struct, frozen=True, gc=False):
@@ -254,9 +256,7 @@ class ExternalChange(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The platform refused to go from `from_capacity` to `to_capacity`; `floor` and `ceiling` are the limits it
-    named then, and `detail` its words.
-    """
+    """The platform refused such a change, in the words `detail`; `floor` and `ceiling` are the limits it named then."""
 
     from_capacity: int
     to_capacity: int
@@ -284,9 +284,8 @@ class AskedToWait(Struct, frozen=True):
 
 
 class Withdrawn(Struct, frozen=True):
-    """An action that was withdrawn at `at` (seconds since the epoch, UTC), before its effect was seen.
-
-    `may_lead_to` is the capacity that the platform may still come to; None where no scaler had begun the action.
+    """An action that was withdrawn at `at`, before its effect was seen. `may_lead_to` is the capacity that the platform may still come
+    to; None where no scaler had begun the action.
     """
 
     action_id: str
@@ -325,8 +324,8 @@ class TargetState(Struct, frozen=True):
     `expected` is the capacity we believe in: last effect, or last adopted reading. `pending_level` is the plateau metric at
     the time of the pending decision, `pending_accepted` since when the platform has, or may have, accepted its action,
     `delivery` where that is (None in rows of earlier releases), `withdrawn` the last one that was not wanted any more.
-    `refused` is the last refusal of the platform. `memories` is what rules remember, by name, `unlearned` why
-    what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of notices for people.
+    `refused` is the last refusal of the platform. `memories` is what rules remember, by name, `learned_from` the
+    fingerprints of what they learned it from, `unlearned` why what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of notices for people.
     `others_changes` are the times, ascending, at which somebody else's change was first seen within the last hour; `sent` are
     our own changes of that hour that a scaler began, by action id and time, unless it is known that the platform refused to look at them.
     `asked_to_wait` is what the platform said last of when it takes a change, whichever action it was asked for.
@@ -357,6 +356,7 @@ class TargetState(Struct, frozen=True):
     asked_to_wait: AskedToWait | None = None
     sent: tuple[tuple[str, float], ...] = ()
     drain: Drain | None = None
+    learned_from: dict[str, tuple[str, ...]] = {}
 
 
 class Pause(Struct, frozen=True):

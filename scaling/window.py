@@ -84,10 +84,25 @@ class WindowSpec(Struct, frozen=True):
         return (self.max_age or max(STALE_INTERVALS * self.interval, 1.0)) + self.delay
 
 
+class Origin(Struct, frozen=True):
+    """What the samples of a window measure, as a fingerprint (`scaling.fingerprint`); empty where that is not known.
+
+    Where the metric measured something else before, `former` is the fingerprint of that, and `since` the time of the first report
+    after it.
+    """
+
+    fingerprint: str = ""
+    since: float | None = None
+    former: str = ""
+
+
+UNKNOWN_ORIGIN = Origin()
+
+
 class Window(Struct, frozen=True):
     """Samples of one metric, ascending by time, none older than the span; `failure` is the newest failed
     read, kept until a newer sample arrives. `truncated` is set when samples had to be dropped to fit.
-    Of a counter the samples are its increases, and `readings` what they follow from.
+    Of a counter the samples are its increases, and `readings` what they follow from. `origin` is what all of them measure.
     """
 
     times: list[float] = []
@@ -95,6 +110,7 @@ class Window(Struct, frozen=True):
     failure: MetricFailure | None = None
     truncated: bool = False
     readings: Readings | None = None
+    origin: Origin = UNKNOWN_ORIGIN
 
 
 EMPTY = Window()
@@ -134,7 +150,7 @@ def insert(window: Window, sample: MetricSample, spec: WindowSpec, *, read_at: f
         readings = (window.readings or Readings()).with_reading(sample, spec.span, MAX_SAMPLES + 1)
         times, values = increases(readings, spec.interval)
         truncated = len(readings.times) > MAX_SAMPLES and readings.times[0] > readings.times[-1] - spec.span
-        return Window(times, values, failure, truncated, readings)
+        return Window(times, values, failure, truncated, readings, window.origin)
     if not times or sample.at > times[-1]:
         times, values = [*times, sample.at], [*values, sample.value]
     elif times[position := bisect_left(times, sample.at)] != sample.at:
@@ -144,7 +160,9 @@ def insert(window: Window, sample: MetricSample, spec: WindowSpec, *, read_at: f
     overflow = max(len(times) - first - MAX_SAMPLES, 0)
     first += overflow
     truncated = overflow > 0 or (window.truncated and len(times) - first >= MAX_SAMPLES)
-    return Window(times[first:] if first else times, values[first:] if first else values, failure, truncated)
+    if first:
+        times, values = times[first:], values[first:]
+    return Window(times, values, failure, truncated, origin=window.origin)
 
 
 def fail(window: Window, failure: MetricFailure) -> Window:
@@ -191,7 +209,7 @@ def _until(window: Window, latest: float) -> Window:
     if (failure, readings) == (window.failure, window.readings) and (not times or times[-1] <= latest):
         return window
     kept = bisect_right(times, latest)
-    return Window(times[:kept], window.values[:kept], failure, window.truncated, readings)
+    return Window(times[:kept], window.values[:kept], failure, window.truncated, readings, window.origin)
 
 
 def _past(at: float, now: float) -> float:

@@ -80,7 +80,7 @@ def encode_inputs(
 ) -> bytes:
     """Compressed inputs, about 1 KB for a usual target, and 2 KB for each of its rules that learn."""
     replace = msgspec.structs.replace
-    metrics = {name: replace(spec, options={}) for name, spec in policy.spec.metrics.items()}
+    metrics = {name: replace(spec, options={}, fingerprint="") for name, spec in policy.spec.metrics.items()}
     spec = replace(policy.spec, scaler_options={}, metrics=metrics, shadow=None)
     inputs = Inputs(
         spec,

@@ -15,6 +15,7 @@ import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.ports import CollectError
+from tidemark.foundation.azure.addresses import address_of
 from tidemark.foundation.azure.connections import table_service
 from tidemark.foundation.consumer_stats import TABLE, fresh_filter, from_row, totals
 from tidemark.foundation.durations import SHORTEST, duration_within, parse_duration
@@ -45,6 +46,7 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
         "dead_letters",
     )
     DEFAULT_COUNT: ClassVar[str] = "throttled_share"
+    HOW: ClassVar[tuple[str, ...]] = ("stale_after",)
     ROLE = "the 'Storage Table Data Reader' role, or a connection string"
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,6 +68,11 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
         self._params = params
         self._stale_after = parse_duration(params.stale_after)
         self._learned: float | None = None
+
+    @staticmethod
+    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {"connection": address_of(settings, params.connection, "table")}
 
     @staticmethod
     def entity(params: Params) -> str:

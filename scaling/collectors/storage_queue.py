@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.matching import Combine, Empty, Matching
+from tidemark.foundation.azure.addresses import address_of
 from tidemark.foundation.azure.connections import queue_client, queue_service
 from tidemark.foundation.durations import SHORTEST, duration_within, parse_duration
 from tidemark.foundation.errors import problems_of
@@ -57,6 +58,10 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
 
     COUNTS: ClassVar[tuple[str, ...]] = ("total", "visible", "invisible", "oldest_age")
     DEFAULT_COUNT: ClassVar[str] = "total"
+    HOW: ClassVar[tuple[str, ...]] = (
+        "processed_within",
+        "empty",
+    )
     ROLE = "the 'Storage Queue Data Reader' role, or a connection string"
 
     class Params(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,6 +100,11 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         self._standing: tuple[float, int, int] | None = None
         """Since when the total is the same with nothing visible, its value, and the number of samples."""
         self._warned = False
+
+    @staticmethod
+    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {"connection": address_of(settings, params.connection, "queue")}
 
     @staticmethod
     def entity(params: Params) -> str:

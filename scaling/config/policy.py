@@ -121,7 +121,8 @@ SECONDS = "s"
 class MetricSpec(Struct, frozen=True, kw_only=True):
     """One metric of a target: where it is read (collector type, options, which count) and its window.
 
-    With `counter` the number read only grows, and the window holds its increases.
+    With `counter` the number read only grows, and the window holds its increases. `fingerprint` changes with what is read; empty
+    where that is not known.
     """
 
     collector: str
@@ -131,6 +132,7 @@ class MetricSpec(Struct, frozen=True, kw_only=True):
     unit: str = "messages"
     per_instance: bool = False
     counter: bool = False
+    fingerprint: str = ""
 
 
 class RuleSpec(Struct, frozen=True, kw_only=True):

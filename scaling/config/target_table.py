@@ -31,6 +31,7 @@ from scaling.config.shadow_table import (
     read_queue,
     with_those_for_others,
 )
+from scaling.fingerprint import fingerprint
 from scaling.rules.combine import memory_name, metrics_of
 from scaling.rules.composite import flatten_rules
 from scaling.rules.expression import CAPACITY_NAMES
@@ -49,7 +50,7 @@ from tidemark.foundation.settings_reader import (
 )
 
 MAX_METRICS = 90
-"""Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
+"""Metrics per target: if all fail with the longest message, a report takes 40 of the 48 KiB of a queue message."""
 
 MAX_LEARNING = 4  # rules whose memories share a table row with the windows
 DEFAULT_ACTION_TTL = 600.0
@@ -287,7 +288,7 @@ class TargetTable:
         if kind:
             counter = shown.get("counter", False)
             checked = self._check_collector(reader, kind, count, options, counter=counter)
-            count, shown["counter"], timing = checked
+            count, shown["counter"], timing, shown["fingerprint"] = checked
             if "every" in options.values and self._collecting.is_even:
                 check_every(reader, timing[0], self._collecting.interval)
             window = with_timing(reader, window, given, *timing)
@@ -297,21 +298,25 @@ class TargetTable:
 
     def _check_collector(
         self, reader: Reader, kind: str, count: str, options: Options, *, counter: bool
-    ) -> tuple[str, bool, tuple[float, float]]:
-        """The count, whether it is a counter, and the collector's `timing`."""
+    ) -> tuple[str, bool, tuple[float, float], str]:
+        """The count, whether it is a counter, the collector's `timing`, and the fingerprint."""
         try:
             cls = self._plug_ins.collector_class(kind)
         except ValueError as error:
             reader.problem("collector", str(error))
-            return count, counter, (0.0, 0.0)
+            return count, counter, (0.0, 0.0), ""
         params = self._check_params(reader, cls, kind, options)
         if count and count not in cls.COUNTS:
             reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
         count = count or str(cls.DEFAULT_COUNT)
         if counter and ":" not in kind:
             check_counter(reader, count, options.values, getattr(cls, "GROWING", ()))
-        timing = cls.timing(params) if params is not None and hasattr(cls, "timing") else (0.0, 0.0)
-        return count, counter or count in getattr(cls, "GROWING", ()), timing
+        counter = counter or count in getattr(cls, "GROWING", ())
+        if params is None:
+            return count, counter, (0.0, 0.0), ""
+        timing = cls.timing(params) if hasattr(cls, "timing") else (0.0, 0.0)
+        read = fingerprint(cls, kind, (count, counter), params, options.values, reader.shared.settings)
+        return count, counter, timing, read
 
     def _rules(self, metrics: Collection[str]) -> tuple[policy.RuleSpec, ...]:
         specs: list[policy.RuleSpec] = []

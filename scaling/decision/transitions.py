@@ -31,13 +31,13 @@ from scaling.decision.pending_action import (
 from scaling.decision.reconsider import held_until, stays_pending
 from scaling.decision.seen import as_advised, bounded_doubt, is_from_before, view_of
 from scaling.drains.draining import announce_drain
+from scaling.measuring.memories import with_own_levels, with_own_memories
+from scaling.measuring.windows import as_asked, begun_anew, windows_after_report
 from scaling.model import (
     Capacity,
     Controls,
     Delivery,
     ExternalChange,
-    MetricFailure,
-    MetricSample,
     MetricsReport,
     Reason,
     Recommendation,
@@ -48,10 +48,8 @@ from scaling.rules.combine import MAX_MEMORY, memory_name, safe_learn
 from scaling.window import (
     CLOCK_TOLERANCE,
     COVERAGE_SLACK,
-    EMPTY,
     NO_WINDOWS,
     Window,
-    observe,
     samples_missing,
 )
 
@@ -86,19 +84,6 @@ def is_overtaken(policy: Policy, state: TargetState, at: float, *, now: float) -
     return at < changed_at and (at < newest or now - at > COVERAGE_SLACK * policy.interval)
 
 
-def windows_after_report(
-    policy: Policy, windows: Mapping[str, Window], report: MetricsReport, *, now: float
-) -> dict[str, Window]:
-    """The windows with what a report says of their metrics. One that it does not mention counts as failed."""
-    items: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
-    items.update((failure.metric, failure) for failure in report.failures)
-    updated: dict[str, Window] = {}
-    for name, spec in policy.windows.items():
-        item = items.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
-        updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now, read_at=report.at)
-    return updated
-
-
 def remember_report(state: TargetState, at: float) -> TargetState:
     """The state after a report that only filled windows, so that a second delivery of it is recognised."""
     evaluated = tuple(sorted((*state.evaluated, at)))[-REPORTS_REMEMBERED:]
@@ -120,6 +105,7 @@ def absorb(
     """
     state = correct_future_times(state, now)
     updated = windows_after_report(policy, windows, report, now=now)
+    state = with_own_levels(policy, state, begun_anew(windows, updated))
     state = _reconciled(policy, state, report, now=now, controls=controls)
     state = recommend_over_gap(policy, state, state.evaluated[-1:], report.at, now=now)
     state = learn_from_report(policy, updated, state, now=now)
@@ -195,7 +181,8 @@ def learn_from_report(
         return msgspec.structs.replace(state, unlearned={}) if state.unlearned else state
     if capacity is None or state.capacity_error is not None or state.expected is None:
         return state
-    view = view_of(policy, windows, state, capacity, state.expected, now=now)
+    expected, state = state.expected, with_own_memories(policy, windows, state)
+    view = view_of(policy, as_asked(policy, windows), state, capacity, expected, now=now)
     memories: Mapping[str, bytes] = state.memories
     faults: dict[str, str] = {}
     for rule in policy.flat_rules:

@@ -212,7 +212,7 @@ def _collectors(
             except Exception as error:  # a class of the user's own may raise anything
                 problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
                 continue
-            sources.append(MetricSource(target, metric, entity, spec.count, spec.counter))
+            sources.append(MetricSource(target, metric, entity, spec.count, spec.counter, spec.fingerprint))
     return collectors, sources
 
 

@@ -38,6 +38,7 @@ from scaling.decision.transitions import (
 )
 from scaling.flips.explained import decide_case
 from scaling.log_entry import decision_id
+from scaling.measuring.windows import as_asked
 from scaling.model import Capacity, MetricsReport, TargetState
 from scaling.notices.events import poison_notice
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
@@ -311,7 +312,8 @@ class Autoscaler:
             )
         controls = evaluation.controls_of(loaded, now)
         rules = policy_in_force(self.config.policies[target], controls)
-        reviewed = review(rules, loaded.state, capacity, now=now, controls=controls, windows=loaded.windows)
+        windows = as_asked(rules, loaded.windows)
+        reviewed = review(rules, loaded.state, capacity, now=now, controls=controls, windows=windows)
         entries = finding_entries("verify", target, now, reviewed, capacity.current)
         if entries:
             await shell.append(self.ports, entries)

@@ -22,6 +22,7 @@ from scaling.decision.orders import policy_in_force
 from scaling.decision.reconsider import is_turned, under_way_until
 from scaling.decision.seen import as_asked_too_early
 from scaling.drains.draining import sendable_from
+from scaling.measuring.windows import as_asked
 from scaling.model import AskedToWait, Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
@@ -134,7 +135,7 @@ class Deliveries(Struct, frozen=True):
                 seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
             others[name] = as_seen(state, seen)
         rules = policy_in_force(policy, controls_of(loaded, now))
-        text = objection(rules, loaded.windows, action, others, now=now)
+        text = objection(rules, as_asked(rules, loaded.windows), action, others, now=now)
         return None if text is None else effect_of(action, EffectOutcome.FAILED, now, f"waits: {text}")
 
     async def _carry_out(self, scaler: Scaler, action: ScaleAction, until: float) -> _Delivered:
@@ -204,7 +205,7 @@ def _withdrawn(policy: Policy, loaded: Snapshot, action: ScaleAction, now: float
     """The effect of an action that would not be decided any more; its message may be minutes late."""
     controls = controls_of(loaded, now)
     rules = policy_in_force(policy, controls)
-    text = no_longer_wanted(rules, loaded.windows, loaded.state, now=now, controls=controls)
+    text = no_longer_wanted(rules, as_asked(rules, loaded.windows), loaded.state, now=now, controls=controls)
     return None if text is None else effect_of(action, EffectOutcome.WITHDRAWN, now, text)
 
 

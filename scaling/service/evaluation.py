@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct, structs
 
 from scaling.analysis.replay import encode_inputs
@@ -18,9 +20,9 @@ from scaling.decision.transitions import (
     advance,
     budget_warning,
     remember_report,
-    windows_after_report,
 )
 from scaling.log_entry import LogEntry
+from scaling.measuring.windows import anew_text, as_asked, begun_anew, dropped_texts, windows_after_report
 from scaling.model import Controls, MetricsReport, Pause, Reason, Recommendation, ScaleAction, TargetState
 from scaling.ports import Snapshot
 from scaling.service.entries import (
@@ -54,14 +56,15 @@ class Evaluated(Struct, frozen=True, kw_only=True):
 class DecisionBasis(Struct, frozen=True, kw_only=True):
     """A target after a report was taken in, before it is decided on.
 
-    `policy` has the rules that decide: after a promotion those of the shadow. `review` is what became of the pending action.
+    `policy` has the rules that decide: after a promotion those of the shadow. `stored` are all windows, `windows` those that may be decided by. `review` is what became of the pending action.
     `orders_known` is false where stored orders cannot be read. `promotion` is the end of a promotion, in words.
     """
 
     policy: Policy
     controls: Controls
     orders_known: bool
-    windows: dict[str, Window]
+    stored: dict[str, Window]
+    windows: Mapping[str, Window]
     review: Review
     promotion: str | None
     warnings: tuple[str, ...]
@@ -71,7 +74,7 @@ class DecisionBasis(Struct, frozen=True, kw_only=True):
         return self.review.state
 
     @property
-    def known(self) -> tuple[Policy, dict[str, Window], TargetState, Controls]:
+    def known(self) -> tuple[Policy, Mapping[str, Window], TargetState, Controls]:
         """What a decision is made of."""
         return self.policy, self.windows, self.state, self.controls
 
@@ -86,20 +89,29 @@ def take_in(configured: Policy, loaded: Snapshot, report: MetricsReport, *, now:
     if orders_known:
         stored = exchange_memories(configured, stored, controls)
     policy = policy_in_force(configured, controls)
-    windows, state = absorb(policy, loaded.windows, stored, report, now=now, controls=controls)
+    before = loaded.windows
+    kept, state = absorb(policy, before, stored, report, now=now, controls=controls)
+    windows, anew = as_asked(policy, kept), begun_anew(before, kept)
+    if anew and state.shadow:
+        state = structs.replace(state, shadow=b"")
     readable = state.capacity if state.capacity_error is None else None
     review = pursue(policy, state, readable, now=now, controls=controls, windows=windows)
+    findings = [(Reason.INCOMPLETE_WINDOW, anew_text(name, kept[name])) for name in anew]
     if (text := budget_warning(policy, stored, review.state, now=now)) is not None:
-        review = structs.replace(review, findings=(*review.findings, (Reason.OVER_BUDGET, text)))
+        findings.append((Reason.OVER_BUDGET, text))
+    if findings:
+        review = structs.replace(review, findings=(*review.findings, *findings))
     return DecisionBasis(
         policy=policy,
         controls=controls,
         orders_known=orders_known,
+        stored=kept,
         windows=windows,
         review=review,
         promotion=promotion,
-        warnings=tuple(
-            f"scaling {configured.target}: stored '{part}' was unreadable" for part in loaded.corrupt
+        warnings=(
+            *(f"scaling {configured.target}: stored '{part}' was unreadable" for part in loaded.corrupt),
+            *_dropped(policy, kept, report),
         ),
     )
 
@@ -135,7 +147,7 @@ def to_write(
     sent_again = review.emit if after.pending == review.emit else None
     return Evaluated(
         state=structs.replace(after, shadow=shadow.shadow),
-        windows=windows,
+        windows=basis.stored,
         action=action or sent_again,
         entries=(*findings, entry),
         lines=(*effects_of(findings), entry_line(entry, lateness_of(policy, after), policy.durations)),
@@ -155,11 +167,17 @@ def fill_windows(policy: Policy, loaded: Snapshot, report: MetricsReport, *, now
         f"scaling {report.target}: the report of {now - report.at:.0f} s ago is of before the last change; "
         "it fills windows"
     )
+    windows = windows_after_report(rules, loaded.windows, report, now=now)
     return Evaluated(
         state=remember_report(loaded.state, report.at),
-        windows=windows_after_report(rules, loaded.windows, report, now=now),
+        windows=windows,
         lines=(line,),
+        warnings=_dropped(rules, windows, report),
     )
+
+
+def _dropped(policy: Policy, windows: Mapping[str, Window], report: MetricsReport) -> tuple[str, ...]:
+    return tuple(f"scaling {policy.target}: {text}" for text in dropped_texts(policy, windows, report))
 
 
 def controls_of(loaded: Snapshot, now: float) -> Controls:

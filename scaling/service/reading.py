@@ -40,13 +40,16 @@ MAX_MESSAGE = 300
 
 
 class MetricSource(Struct, frozen=True):
-    """Where one metric of one target comes from: which collector, and which count of its reading. `counter`: it only grows."""
+    """Where one metric of one target comes from: which collector, and which count of its reading. `counter`: it only grows;
+    `fingerprint`: of what it measures.
+    """
 
     target: str
     metric: str
     entity: str
     count: str
     counter: bool = False
+    fingerprint: str = ""
 
 
 def endpoint_of(key: str, port: object) -> str:
@@ -121,13 +124,15 @@ def make_report(
     capacity: Capacity | str | NoAnswer,
 ) -> MetricsReport:
     """One target's share of a tick."""
+    sources = tuple(sources)
     observed = [_observed(source, readings[source.entity], now) for source in sources]
     if isinstance(capacity, NoAnswer):
         capacity = _short(capacity.why)
     known, error = (capacity, None) if isinstance(capacity, Capacity) else (None, capacity)
     samples = tuple(item for item in observed if isinstance(item, MetricSample))
     failures = tuple(item for item in observed if isinstance(item, MetricFailure))
-    return MetricsReport(target, now, samples, failures, known, error)
+    fingerprints = {source.metric: source.fingerprint for source in sources if source.fingerprint}
+    return MetricsReport(target, now, samples, failures, known, error, fingerprints)
 
 
 def _observed(

@@ -81,7 +81,7 @@ def exchange_memories(policy: Policy, state: TargetState, controls: Controls) ->
     if name is not None and shadow.known:
         memories[name] = shadow.known
     begun = Shadow(promoted=promoted, memories=state.memories, known=shadow.known)
-    return structs.replace(state, memories=memories, shadow=encode(begun))
+    return structs.replace(state, memories=memories, learned_from={}, shadow=encode(begun))
 
 
 def _queue(policy: Policy) -> QueueSpec | None:

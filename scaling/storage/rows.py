@@ -23,7 +23,7 @@ from scaling.increases import Readings
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, MetricFailure, TargetState
 from scaling.ports import NewerStateError
-from scaling.window import Window
+from scaling.window import UNKNOWN_ORIGIN, Origin, Window
 from tidemark.foundation.keys import STRING_CHARS, TooLargeError, in_columns, inverted, key_of, of_columns
 
 SCHEMA = 1
@@ -58,7 +58,8 @@ def log_row_key(at: float, key: str) -> str:
 
 class _WindowHead(msgspec.Struct, omit_defaults=True):
     """A window without its series: `count` times and `count` values at its place among the samples; of a counter also `readings`
-    times, values and counters, behind all samples, where releases that know no counters do not look.
+    times, values and counters, behind all samples, where releases that know no counters do not look. `fingerprint`, `since` and
+    `former` are its origin, which 0.2.0 does not keep.
     """
 
     metric: str
@@ -68,6 +69,9 @@ class _WindowHead(msgspec.Struct, omit_defaults=True):
     truncated: bool = False
     readings: Annotated[int, msgspec.Meta(ge=0)] = 0
     readings_checksum: int = 0
+    fingerprint: str = ""
+    since: float | None = None
+    former: str = ""
 
 
 def target_row(target: str, state: TargetState, windows: Mapping[str, Window]) -> Properties:
@@ -89,6 +93,7 @@ def target_row(target: str, state: TargetState, windows: Mapping[str, Window]) -
             window.truncated,
             len(counted) // READING_BYTES,
             zlib.crc32(counted),
+            *msgspec.structs.astuple(window.origin),
         )
         for (metric, window), packed, counted in zip(windows.items(), series, read, strict=True)
     ]
@@ -164,6 +169,7 @@ def _window(head: _WindowHead, packed: bytes, counted: bytes) -> Window:
         head.failure,
         head.truncated,
         readings if count else None,
+        Origin(head.fingerprint, head.since, head.former) if head.fingerprint else UNKNOWN_ORIGIN,
     )
 
 

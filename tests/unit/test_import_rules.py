@@ -74,6 +74,7 @@ PURE_FOLDERS = (
         "scaling.config",
         "scaling.decision",
         "scaling.drains",
+        "scaling.measuring",
         "scaling.rules",
         "scaling.schedules",
         "tidemark.foundation.pacing",

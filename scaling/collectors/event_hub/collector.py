@@ -29,6 +29,7 @@ from scaling.ports import CollectError, Reading
 from scaling.resource_id import ResourceId
 from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.resources import ArmResources
+from tidemark.foundation.azure.addresses import address_of
 from tidemark.foundation.azure.connections import blob_container, event_hub_client, event_hubs_endpoint
 from tidemark.foundation.errors import problems_of
 from tidemark.foundation.gathering import gather
@@ -118,6 +119,10 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
     }
     GROWING: ClassVar[tuple[str, ...]] = ("incoming", "outgoing")
     DEFAULT_COUNT: ClassVar[str] = "lag"
+    HOW: ClassVar[tuple[str, ...]] = (
+        *("jitter", "age_group", "namespace_id", "empty"),
+        *("no_checkpoint", "hub_recreated", "expired", "stale"),
+    )
     ROLE = "the 'Azure Event Hubs Data Receiver' role, or a connection string with the Listen right"
 
     class Params(lag.Meanings, Matching, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -168,6 +173,14 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         self._group = params.consumer_group
         """In which the hub is asked."""
         self._logged: object = None
+
+    @staticmethod
+    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {
+            "connection": address_of(settings, params.connection),
+            "storage": address_of(settings, params.storage, "blob"),
+        }
 
     @staticmethod
     def entity(params: Params) -> str:

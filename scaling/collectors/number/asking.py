@@ -186,6 +186,7 @@ class NumberCollector(AzureEntityCollector[Asking]):
 
     COUNTS: ClassVar[tuple[str, ...]] = ("value",)
     DEFAULT_COUNT: ClassVar[str] = "value"
+    HOW: ClassVar[tuple[str, ...]] = ("delay", "empty", "azure")
 
     def __init__(
         self,
@@ -246,6 +247,20 @@ def number(answered: Any, what: str, *, in_text: bool = False) -> Number:
 def digest(params: Struct) -> str:
     """A digest that distinguishes options without showing them: an address may hold what no log should show."""
     return hashlib.sha256(msgspec.json.encode(params, order="deterministic")).hexdigest()[:12]
+
+
+_CREDENTIAL = re.compile(r"(?i)auth|key|token|secret|cookie|sign|password")
+
+
+def chosen_by(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """What headers may choose of what is read, such as a tenant, with the values of app settings: all but those named like a credential,
+    which is renewed now and then.
+    """
+    return {
+        header.casefold(): settings.get(setting, "")
+        for header, setting in names.items()
+        if not _CREDENTIAL.search(header)
+    }
 
 
 def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:

@@ -45,6 +45,7 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
 
     COUNTS: ClassVar[tuple[str, ...]] = ("value",)
     DEFAULT_COUNT: ClassVar[str] = "value"
+    HOW: ClassVar[tuple[str, ...]] = ("delay", "region", "empty", "grains")
     ROLE = "the role 'Tidemark Metrics Reader' of the templates, or 'Monitoring Reader', on the resource"
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -100,6 +101,11 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
         self._reported: dict[int, float] = {}
         """Values by the ends of their grains, as far as the next answer has them again."""
         self._warned = False
+
+    @staticmethod
+    def measured(params: Params, _: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {"resource_id": _plain(params.resource_id).casefold(), "grain": _grain(params.grain)}
 
     @staticmethod
     def entity(params: Params) -> str:

@@ -87,6 +87,11 @@ class CalendarCollector(NumberCollector):
         self._tried: float | None = None
 
     @staticmethod
+    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {"url_setting": settings.get(params.url_setting, "").strip()}
+
+    @staticmethod
     def entity(params: Any) -> str:
         return f"calendar:{params.url_setting} {params.time_zone} {params.day_begins}"
 

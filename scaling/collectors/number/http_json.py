@@ -16,6 +16,7 @@ from scaling.collectors.number.asking import (
     Number,
     NumberCollector,
     address_problems,
+    chosen_by,
     digest,
     header_problems,
     headers_of,
@@ -76,6 +77,11 @@ class HttpJsonCollector(NumberCollector):
             f"'{params.path}' of {host}", settings, endpoint=host, empty=params.empty, deadline=deadline
         )
         self._params = params
+
+    @staticmethod
+    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {"headers": chosen_by(params.headers, settings)}
 
     @staticmethod
     def entity(params: Params) -> str:

@@ -74,6 +74,15 @@ class LogQueryCollector(NumberCollector):
         )
 
     @staticmethod
+    def measured(params: Params, _: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {
+            "resource_id": params.resource_id.strip().rstrip("/").casefold(),
+            "timespan": parse_duration(params.timespan),
+            "grain": parse_duration(params.grain),
+        }
+
+    @staticmethod
     def entity(params: Params) -> str:
         return f"log_query:{params.workspace or params.resource_id.rpartition('/')[2]} {digest(params)}"
 

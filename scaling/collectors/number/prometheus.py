@@ -15,6 +15,7 @@ from scaling.collectors.number.asking import (
     Number,
     NumberCollector,
     address_problems,
+    chosen_by,
     digest,
     header_problems,
     headers_of,
@@ -65,6 +66,11 @@ class PrometheusCollector(NumberCollector):
         cloud = next((domain for domain in _AZURE if host.endswith(f".{domain}")), _AZURE[0])
         self._scope = f"https://{cloud}/.default" if params.azure else ""
         self._params = params
+
+    @staticmethod
+    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {"headers": chosen_by(params.headers, settings)}
 
     @staticmethod
     def entity(params: Params) -> str:

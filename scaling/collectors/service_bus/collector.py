@@ -21,6 +21,7 @@ from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.collectors.service_bus.entities import QueueParams, SubscriptionParams, administration
 from scaling.model import Reason
 from scaling.ports import CollectError
+from tidemark.foundation.azure.addresses import address_of
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -50,6 +51,13 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         "oldest_age": "scaling.collectors.service_bus.peeks:OldestAgeCollector",
         "sessions": "scaling.collectors.service_bus.peeks:SessionsCollector",
     }
+    HOW: ClassVar[tuple[str, ...]] = (
+        "every",
+        "held",
+        "concurrency",
+        "instances_of",
+        "empty",
+    )
     _name: str  # what the entity is called in its list
     ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
 
@@ -62,6 +70,11 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         self._every = params.seconds
         self._lists: Lists[Listed] = Lists(throttled=(429, 503))
         self._place: tuple[str, ...] = ()
+
+    @staticmethod
+    def measured(params: QueueParams | SubscriptionParams, settings: Mapping[str, str]) -> dict[str, object]:
+        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
+        return {"connection": address_of(settings, params.connection)}
 
     @staticmethod
     def timing(params: QueueParams | SubscriptionParams) -> tuple[float, float]:

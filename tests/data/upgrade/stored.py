@@ -103,6 +103,8 @@ def target_state(kind=NoticeKind.REFUSED):
         telling=msgspec.structs.replace(state.telling, notices=(notice,)),
     )
     window = Window([T0 - 60, T0], [3.0, 4.0])
+    if hasattr(window, "origin"):  # 0.2.0 has none
+        window = msgspec.structs.replace(window, origin=filled(type(window.origin)))
     return {"state": state, "window": window, "service_level": memory, "shadow": shadow, "unreadable": ()}
 
 

@@ -138,7 +138,10 @@ class World:
     def autoscaler(self) -> Autoscaler:
         ports = Ports(
             collectors={"queue": self.collector},
-            sources=[MetricSource("plan", "backlog", "queue", "active")],
+            sources=[
+                MetricSource("plan", name, "queue", "active", fingerprint=spec.fingerprint)
+                for name, spec in self.policy.spec.metrics.items()
+            ],
             scalers={"plan": self.scaler},
             states=self.states,
             log=self.log,

@@ -336,7 +336,7 @@ def event_hub_client(
 def _namespace_endpoint(settings: Settings, prefix: str, *, product: str) -> Endpoint:
     text = connection_string(settings, prefix)
     if text is not None:
-        parts = _parts(text)
+        parts = parts_of(text)
         signed = {"sharedaccesskeyname", "sharedaccesskey"} <= parts.keys()
         host = urlsplit(parts.get("endpoint", "")).netloc
         if not host or not (signed or "sharedaccesssignature" in parts):
@@ -368,13 +368,14 @@ def not_connected(
     )
 
 
-def _parts(text: str) -> dict[str, str]:
+def parts_of(text: str) -> dict[str, str]:
+    """The values of a connection string, by their names in lower case."""
     pairs = (piece.partition("=") for piece in text.split(";"))
     return {key.strip().casefold(): value.strip() for key, _, value in pairs if value.strip()}
 
 
 def _check_storage(text: str, prefix: str, service: str) -> None:
-    parts = _parts(text)
+    parts = parts_of(text)
     if parts.get("usedevelopmentstorage", "").casefold() == "true":
         return
     keyed = {"accountname", "accountkey"} <= parts.keys()
