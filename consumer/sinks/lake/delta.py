@@ -158,8 +158,8 @@ class DeltaSink(AppendingSink):
 
     async def _load(self, application: str) -> DeltaLog:
         assert self._mapper is not None, "the sink is not open"
-        table = await self._call(self._read_table)
-        return DeltaLog(table, application, self._mapper, self._threads)
+        mapper, threads = self._mapper, self._threads
+        return await self._call(lambda: DeltaLog(self._read_table(), application, mapper, threads))
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -170,7 +170,7 @@ class DeltaSink(AppendingSink):
 
 
 class DeltaLog:
-    """An AppendLog: one table object, which is kept for a claim."""
+    """An AppendLog: one table object, which is kept for a claim. Made in a thread: it asks the storage for its mark."""
 
     def __init__(self, table: DeltaTable, application: str, mapper: RowMapper, threads: Threads) -> None:
         self._table = table

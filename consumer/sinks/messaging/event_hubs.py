@@ -64,9 +64,7 @@ _WAIT = WriteResult(
     reason="the rest of a set that a killed process began to send has not arrived",
     retry_after=0.1,
 )
-
 _BEHIND = WriteResult(Outcome.RETRY, reason="an event before it is rejected first", retry_after=0.0)
-
 _WAY_ON = "; of this sink, by another state_container in its options, with which it goes on at the checkpoint"
 
 _FINAL = (ProducerDisconnectedError, InvalidProducerStateError, asyncio.CancelledError)
@@ -107,19 +105,25 @@ class EventHubsSink(PartitionedSink):
         self._make = make
 
     async def open(self) -> Routes:
+        await self._ask_hub()
+        return await self.routes()
+
+    async def ask(self) -> None:
+        """Nothing is forwarded without the store of the states either."""
+        await self._ask_hub(with_state=True)
+
+    async def _ask_hub(self, *, with_state: bool = False) -> None:
         producer = self._make(self._name)
         try:
-            await producer.get_partition_ids()
+            ids = await producer.get_partition_ids()
+            if with_state:
+                await producer.saved_state(ids[0])
         except PublishRefusedError as error:
             raise SettingsError(f"the target {self._forwarding.target} refuses: {error}") from error
         except PublishUnavailableError as error:
             raise UnavailableError(f"the target {self._forwarding.target}: {error}") from error
         finally:
             await producer.close()
-        return await self.routes()
-
-    async def ask(self) -> None:
-        await self.open()
 
     def prepare(self, write: Write) -> Record:
         return self._forwarding.prepare(write)

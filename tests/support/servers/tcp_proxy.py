@@ -5,7 +5,7 @@ import contextlib
 
 
 class TcpProxy:
-    """Listens on a free port of the loopback address and forwards to another one.
+    """Listens on a free port of the loopback address and forwards to another one, or to a socket in a folder.
 
     `delay` is in seconds, for every piece of data towards the service.
     """
@@ -50,7 +50,7 @@ class TcpProxy:
         pair = [writer]
         self._writers.add(writer)
         try:
-            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            up_reader, up_writer = await self._connect()
             pair.append(up_writer)
             self._writers.add(up_writer)
             await asyncio.gather(self._pump(reader, up_writer, held=True), self._pump(up_reader, writer))
@@ -61,6 +61,11 @@ class TcpProxy:
                 each.transport.abort()
                 self._writers.discard(each)
             self._links.discard(link)
+
+    def _connect(self):
+        if isinstance(self._target, int):
+            return asyncio.open_connection("127.0.0.1", self._target)
+        return asyncio.open_unix_connection(self._target)
 
     async def _pump(self, reader, writer, *, held=False):
         with contextlib.suppress(OSError):
