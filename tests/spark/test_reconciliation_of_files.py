@@ -211,4 +211,14 @@ def test_of_the_lives_of_files_nothing_is_called_lost_but_what_is(spark, looks, 
         wrong = {place: said[place] for place, allowed in look.allowed.items() if said[place] not in allowed}
         assert not wrong, f"{wrong} of {look.sink}, {len(look.gone)} documents are gone: {look.life.story()}"
     assert LOST & {*said.values()}, "some are lost, or the test proves nothing"
+    if identity is Identity.META:
+        empty = [
+            said[look._place(event)]
+            for look in chosen
+            for event in look.sent
+            if not event.properties["plain"]
+            and any(result[:2] == ("delete", look.sink) for result in look.file.results(event))
+        ]
+        assert empty.count(Status.WRITTEN) >= 10, "tombstones, or the test proves nothing of empty bodies"
+        assert LOST & {*empty}
     assert duplicates(frame).collect() == []

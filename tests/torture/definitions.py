@@ -172,6 +172,8 @@ class File:
         self.guard, self.packing, self.meta = life.guard, life.packing, life.meta
         self.splits, self.filters = rng.random() < 0.4, rng.random() < 0.4
         self.routes = [ROUTES[3]] if life.is_alone else rng.sample(ROUTES, rng.randint(1, 5))
+        if life.empties and not life.is_alone and ROUTES[-2] not in self.routes:
+            self.routes.append(ROUTES[-2])
         if not life.is_alone and not self.sinks - {"table"}:  # SQL alone has another checkpoint store
             self.routes.append(ROUTES[-2])
 
@@ -329,6 +331,10 @@ class Life:
         self.seed, self.rng = seed, random.Random(seed)
         rng = self.rng
         self.guard = rng.choice(["none", "number", "field:v"])
+        self.empties = 0.3 if seed % 3 == 1 else 0.0
+        """The share of events without a body, which delete a document. Otherwise few are drawn, and fewer delete."""
+        if self.empties:
+            self.guard = "number"
         self.packing = rng.choice([*["json"] * 4, *DECODERS])
         self.meta = "true" if seed % 2 else "false"
         self.is_alone = rng.random() < 0.1
@@ -381,7 +387,8 @@ class Life:
             number = self.last(name) + (1 if rng.random() < 0.95 else rng.randint(2, 5))
             number = max(number, self.never_given.get(name, NOTHING_SETTLED) + 1)
             key = rng.choice([None, f"{name}a", f"{name}b"])
-            body, plain = packed(draw_body(rng, name), self.packing)
+            drawn = draw_body(rng, name)
+            body, plain = packed(b"" if self.empties and rng.random() < self.empties else drawn, self.packing)
             self.events[name].append(
                 Event(name, number, str(number), 1.0, body, partition_key=key, properties={"plain": plain})
             )
@@ -738,7 +745,7 @@ class Consumer:
             preparation=self.preparation,
             parked=parked if life.parks and not is_ordered else None,
         )
-        self.owned, self.feeding, self.starts, self.begun = {}, {}, [], set()
+        self.owned, self.feeding, self.starts, self.begun, self.together = {}, {}, [], set(), []
         self.receiver = Receiver(self)
 
     def _built(self, definition):
@@ -790,12 +797,12 @@ class Consumer:
         broken = self.life.broken
         broken += [f"{each} is behind {last}" for each in behind]
         self.starts += [now] * len(new)
-        if self.life.rate is not None:
+        if new and self.life.rate is not None:
             lately = sum(at > now - 1.0 + 1e-6 for at in self.starts[-100:])
-            together = max(Counter((each[:2], name) for each in new).values(), default=1)
-            broken += [f"{lately} in a second"] * (
-                lately > self.life.rate + (name in MARKED) * (together - 1)
-            )
+            if name in MARKED:
+                self.together.append((now, max(Counter(each[:2] for each in new).values(), default=1)))
+            together = max((many for at, many in self.together if at > now - 1.0), default=1)
+            broken += [f"{lately} in a second"] * (lately > self.life.rate + together - 1)
         held = self.driver.statistics().backlog_count
         broken += [f"{held} events at hand"] * (held > HIGH + 15)
 
