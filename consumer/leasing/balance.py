@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from math import inf
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from consumer.model import Lease
 
@@ -40,7 +41,7 @@ class Plan(Struct, frozen=True):
     missing: int = 0
     """Partitions of the own share that other owners still hold; list again soon."""
     excess_since: Mapping[str, float] = {}
-    """Since when (store time) a foreign owner is above its share; pass it to the next plan."""
+    """Since when a foreign owner is above its share; pass it to the next plan."""
 
 
 def presence_of(owner: str) -> str:
@@ -66,18 +67,44 @@ def partition_order(partition: str) -> tuple[int, int, str]:
     return (0, int(partition), partition) if partition.isdecimal() else (1, 0, partition)
 
 
+class LeaseAges:
+    """Dates leases by an instance's own monotonic clock, as far as it has seen them: a store's clock may be set by hours.
+
+    A lease is no younger than its token is known, and no older than the look before, when it had another one. Of a lease seen for the
+    first time only the store's times say how old it is.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, float, float]] = {}  # token, first seen, not there yet
+        self._looked_at = -inf
+
+    def dated(self, leases: Iterable[Lease], store_now: float, now: float) -> list[Lease]:
+        """The leases with `renewed_at` by the own clock, in which it is `now`."""
+        seen: dict[str, tuple[str, float, float]] = {}
+        dated = []
+        for lease in leases:
+            token, since, before = self._seen.get(lease.partition, ("", now, -inf))
+            if token != lease.token:
+                token, since, before = lease.token, now, self._looked_at
+            seen[lease.partition] = token, since, before
+            renewed_at = min(max(now - (store_now - lease.renewed_at), before), since)
+            dated.append(structs.replace(lease, renewed_at=renewed_at))
+        self._seen, self._looked_at = seen, now
+        return dated
+
+
 def plan(
     leases: Sequence[Lease],
     presences: Sequence[Lease],
     partitions: Sequence[str],
     owner: str,
-    store_now: float,
+    now: float,
     expiry: float,
     *,
     draining: Collection[str] = (),
     excess_since: Mapping[str, float] | None = None,
 ) -> Plan:
-    """The plan of `owner`. A lease expires after `expiry` seconds without a renewal; all times are the store's.
+    """The plan of `owner`. A lease expires after `expiry` seconds without a renewal; all times are of one clock.
 
     `draining` are partitions that `owner` is giving up already; they are the first to be released. Plans of different
     owners on the same leases never claim the same partition, and their shares differ by at most one.
@@ -85,7 +112,7 @@ def plan(
     stored = {lease.partition: lease for lease in leases}
     wanted = sorted(set(partitions), key=partition_order)
     cooperative = {owner} | {
-        lease.owner for lease in presences if lease.owner and store_now - lease.renewed_at <= expiry
+        lease.owner for lease in presences if lease.owner and now - lease.renewed_at <= expiry
     }
     owner_of = {
         partition: lease.owner
@@ -93,13 +120,13 @@ def plan(
         if (lease := stored.get(partition)) is not None
         and lease.owner
         # A present instance renews or releases its own leases, however old they are, so they are not free.
-        and (lease.owner in cooperative or store_now - lease.renewed_at <= expiry)
+        and (lease.owner in cooperative or now - lease.renewed_at <= expiry)
     }
     held = Counter(owner_of.values())
     targets = _targets(len(wanted), held, cooperative | held.keys())
-    since = _excess_since(held, targets, cooperative, store_now, excess_since or {})
+    since = _excess_since(held, targets, cooperative, now, excess_since or {})
     free = [partition for partition in wanted if partition not in owner_of]
-    free += _overdue(owner_of, held, targets, since, store_now - FOREIGN_PATIENCE * expiry)
+    free += _overdue(owner_of, held, targets, since, now - FOREIGN_PATIENCE * expiry)
 
     mine = [partition for partition, held_by in owner_of.items() if held_by == owner]
     kept = sorted(mine, key=lambda name: (name in draining, partition_order(name)))[: targets[owner]]
@@ -109,7 +136,7 @@ def plan(
         claim=tuple(stored.get(partition) or Lease(partition, "", 0.0, "") for partition in claims),
         renew=tuple(stored[partition] for partition in sorted(kept, key=partition_order)),
         release=(*(stored[partition] for partition in mine if partition not in set(kept)), *removed),
-        forget=tuple(lease for lease in presences if store_now - lease.renewed_at > FORGET_AFTER * expiry),
+        forget=tuple(lease for lease in presences if now - lease.renewed_at > FORGET_AFTER * expiry),
         missing=max(0, targets[owner] - len(kept) - len(claims)),
         excess_since=since,
     )
@@ -128,11 +155,11 @@ def _excess_since(
     held: Mapping[str, int],
     targets: Mapping[str, int],
     cooperative: Collection[str],
-    store_now: float,
+    now: float,
     before: Mapping[str, float],
 ) -> dict[str, float]:
     return {
-        owner: before.get(owner, store_now)
+        owner: before.get(owner, now)
         for owner, count in held.items()
         if owner not in cooperative and count > targets[owner]
     }

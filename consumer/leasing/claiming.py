@@ -34,6 +34,8 @@ from tidemark.foundation.errors import UnavailableError
 
 CALL = 30.0
 """Seconds one request to the hub or the checkpoint store may take."""
+CLOCKS = 5.0
+"""Seconds by which clocks of a hub's partitions may differ. Chosen: those of one service are milliseconds apart."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger("tidemark.consumer")
@@ -89,8 +91,9 @@ async def claim_partition(
     """Claims a partition; returns the claim and where to begin, which is logged too. New decisions are stored with the claim.
 
     `brought` is for a host that decides itself where receiving begins: the first event that it delivered.
-    `leased_at` is a time before now by the service's clock, epoch seconds: with "latest", partitions that are claimed later begin at
-    what came since, also where this machine's clock is ahead. Raises PositionError, UnavailableError.
+    `leased_at` is a time before now by the lease store's clock, epoch seconds: with "latest", partitions that are claimed later begin at
+    what came since, also where this machine's clock is ahead or the store's is; where one is behind, no earlier than about the
+    partition's last event by the hub's clock. Raises PositionError, UnavailableError.
     """
     if brought is not None:
         policy = structs.replace(policy, start="earliest")
@@ -99,6 +102,7 @@ async def claim_partition(
     stored = everything.get(partition)
     # Asked after the checkpoints are loaded: otherwise the owner before could be ahead of this state of the hub.
     known = await ask_hub(hub, partition)
+    now = max(now, known.state.last_enqueued_at - CLOCKS)
     begin = begin_at(partition, everything, known, policy)
     reset_to_earliest = begin.reset and policy.on_foreign_checkpoint is OnDistrust.EARLIEST
     is_new_hub = stored is None and is_another_hub(everything.values(), known.hub)

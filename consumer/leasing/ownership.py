@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
-from consumer.leasing.balance import plan, presence_of, split
+from consumer.leasing.balance import LeaseAges, plan, presence_of, split
 from consumer.model import Lease
 from consumer.ports import LeaseStore
 from tidemark.foundation.calls import answered
@@ -95,6 +95,7 @@ class Ownership:
         self._unknown: set[str] = set()  # leased by somebody, but not in `_known`
         self._unknown_found = asyncio.Event()
         self._excess_since: Mapping[str, float] = {}
+        self._ages = LeaseAges()
         # Otherwise a round and a release could each overwrite a lease that the other has just read.
         self._writing = asyncio.Lock()
         self.has_listed = False
@@ -159,9 +160,8 @@ class Ownership:
             # If the store does not answer, the presence expires, and others get their share later.
             with contextlib.suppress(UnavailableError):
                 leases, _ = await self._list(self._deadline())
-                presence = presence_of(self.owner)
                 for lease in leases:
-                    if lease.partition == presence:
+                    if lease.partition == presence_of(self.owner):
                         await self._release(lease, self._deadline())
 
     def _lose_all(self, deadline: float) -> None:
@@ -212,15 +212,15 @@ class Ownership:
             )
             if isinstance(listing, BaseException):
                 raise listing
-            leases, store_now = listing
+            leases, store_now, now = *listing, self._clock()
             # As they were renewed during the listing. If the list has another owner, that one took the lease later.
             renewed = {name: held.lease for name, held in self._held.items() if held.lease is not sent[name]}
             leases = [renewed.get(old.partition, old) if old.owner == self.owner else old for old in leases]
-            of_partitions, presences = split(leases)
-            self._compare(of_partitions)
-            self._note_others(of_partitions, presences, store_now)
+            self._compare(leases)
+            of_partitions, presences = split(self._ages.dated(leases, store_now, now))
+            self._note_others(of_partitions, presences, now)
             steps = plan(
-                *(of_partitions, presences, self._known, self.owner, store_now, self.expiry),
+                *(of_partitions, presences, self._known, self.owner, now, self.expiry),
                 draining=[partition for partition, held in self._held.items() if held.losing],
                 excess_since=self._excess_since,
             )
@@ -242,12 +242,12 @@ class Ownership:
         self.has_listed = True
         return bool(steps.missing or renewing or claiming)
 
-    def _note_others(self, leases: Iterable[Lease], presences: Iterable[Lease], store_now: float) -> None:
+    def _note_others(self, leases: Iterable[Lease], presences: Iterable[Lease], now: float) -> None:
         """Counts the other instances that are present. A lease of an unknown partition shows that the hub has new ones: asks
         the hub at once, others may wait for us.
         """
         self.others = sum(
-            lease.owner not in {"", self.owner} and store_now - lease.renewed_at <= self.expiry
+            lease.owner not in {"", self.owner} and now - lease.renewed_at <= self.expiry
             for lease in presences
         )
         before, self._unknown = self._unknown, {lease.partition for lease in leases}.difference(self._known)

@@ -27,7 +27,8 @@ class Store(MemoryLeaseStore):
     """The store's clock is not the loop's; it can be away or slow, and it can swallow answers."""
 
     def __init__(self):
-        super().__init__(clock=lambda: loop_time() + 1e9)
+        super().__init__(clock=lambda: loop_time() + 1e9 + self.step)
+        self.step = 0.0
         self.away = self.swallows = False
         self.takes = 0.0
         self.hangs = {}  # what of it does not answer: of the name of a call and a partition
@@ -153,6 +154,28 @@ async def test_a_killed_instance_is_replaced_within_forty_seconds():
 
     await one.kill()
     await asyncio.sleep(40)
+    assert shares(two) == [8]
+    await two.leave()
+
+
+@pytest.mark.parametrize("step", [-7200.0, 7200.0])
+async def test_a_clock_of_the_store_that_is_set_by_hours_moves_no_partition_and_keeps_none_of_a_dead_instance(
+    step,
+):
+    store = Store()
+    one, two = Instance(store, "a"), Instance(store, "b")
+    await asyncio.sleep(33)
+    before = set(one.mine), set(two.mine)
+    store.step = step
+    for _ in range(600):
+        await asyncio.sleep(0.1)
+        assert (one.mine, two.mine) == before
+
+    store.step = 0.0
+    await asyncio.sleep(33)
+    store.step = step
+    await one.kill()
+    await asyncio.sleep(60)
     assert shares(two) == [8]
     await two.leave()
 

@@ -212,6 +212,21 @@ async def test_with_latest_nothing_that_came_since_is_skipped_though_this_machin
     assert '["d6"]d6' in world.sink.documents
 
 
+async def test_with_latest_what_came_before_is_left_out_though_the_lease_store_s_clock_is_hours_behind():
+    """The hub's own time of the latest event bounds it. By decades: this machine's clock is ahead of both."""
+    world = World(bodies(3), bodies(3, 3))
+    world.hub.enqueued_at = world.clock()
+    world.leases = Held(clock=lambda: world.clock() - 7200.0)
+    _, *running = world.start(policy=PositionPolicy(start="latest"))
+    await world.until(lambda: world.hub.starts)
+    world.leases.is_held = False
+    await world.until(lambda: len(world.hub.starts) == 2)
+    [stored] = {each.origin.since for each in (await world.checkpoints.load_all(deadline=1e12)).values()}
+    await ended(running)
+
+    assert world.hub.enqueued_at - 60.0 < stored < world.hub.enqueued_at
+
+
 class OneByOne(MemoryLeaseStore):
     """A store that writes leases one after the other."""
 
