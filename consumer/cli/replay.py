@@ -98,11 +98,14 @@ def replay(
 
 def _risk(parts: Parts) -> str:
     """What a replay may overwrite."""
-    unguarded = parts.unguarded_sinks
-    if not unguarded:
-        return "The version guard leaves alone what later events made of the same documents."
-    have = "has" if len(unguarded) == 1 else "have"
-    return f"They overwrite what later events made of the same documents: {', '.join(unguarded)} {have} no version guard (docs/writing.md)."
+    guards = parts.guards
+    unguarded = [sink for sink, guard in guards.items() if guard == "none"]
+    if unguarded:
+        have = "has" if len(unguarded) == 1 else "have"
+        return f"They overwrite what later events made of the same documents: {', '.join(unguarded)} {have} no version guard (docs/writing.md)."
+    if set(guards.values()) == {"append"}:
+        return "They come behind what later events wrote, which stays."
+    return "The version guard leaves alone what later events made of the same documents."
 
 
 class Task(Struct, frozen=True):

@@ -101,13 +101,14 @@ class Parts:
         return ", ".join(sink.name for sink in self._hub.sinks) or str(self.config.sink)
 
     @property
-    def unguarded_sinks(self) -> list[str]:
-        """Sinks that let an event replace what a later one made of the same document."""
-        tables = {sink.name: getattr(sink.options, "guard", "none") for sink in self._hub.sinks}
-        if not tables:
-            is_cosmos = self.config.sink is SinkKind.COSMOS
-            tables = {str(self.config.sink): (self.config.writing if is_cosmos else self.config.sql).guard}
-        return [name for name, guard in tables.items() if guard in {"", "none"}]
+    def guards(self) -> dict[str, str]:
+        """By sink what decides between the events of one document: its version guard, `none` (the last one written), or
+        `append`: each event is a row or message of its own.
+        """
+        if self._hub.sinks:
+            return {sink.name: _guard_of(sink.type, sink.options) for sink in self._hub.sinks}
+        options = self.config.writing if self.config.sink is SinkKind.COSMOS else self.config.sql
+        return {str(self.config.sink): _guard_of(str(self.config.sink), options)}
 
     @property
     def sinks_with_marks(self) -> list[str]:
@@ -282,6 +283,14 @@ def _names_settings(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 _MARKED = ("sql", "delta", "parquet")
+_APPENDING = ("delta", "parquet", "event_hubs", "service_bus")
+
+
+def _guard_of(kind: str, options: Any) -> str:
+    if kind in _APPENDING or (kind == "sql" and not (options.key or options.handler)):
+        return "append"
+    return getattr(options, "guard", "") or "none"
+
 
 METRICS: Mapping[MetricsExporter, Callable[[Identity, Mapping[str, str]], ConsumerMetrics]] = {
     MetricsExporter.NONE: lambda identity, _: ConsumerMetrics(identity),

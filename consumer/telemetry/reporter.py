@@ -127,10 +127,10 @@ class Reporter:
 
     def on_checkpoint(self, checkpoint: Checkpoint, left: int) -> None:
         """A checkpoint was saved; `left` events received of its partition are not settled."""
-        log.info(
-            "partition %s: checkpointed at sequence number %d (offset %s), leaving %d",
-            *(checkpoint.partition, checkpoint.sequence_number, checkpoint.offset, left),
-        )
+        where = "before the first event"
+        if checkpoint.sequence_number >= 0:
+            where = f"at sequence number {checkpoint.sequence_number} (offset {checkpoint.offset})"
+        log.info("partition %s: checkpointed %s, leaving %d", checkpoint.partition, where, left)
         if self.landing is not None:
             self.landing.add(checkpoint_record(self.identity, checkpoint, left, at=self.clock()))
 

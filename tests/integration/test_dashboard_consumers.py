@@ -47,14 +47,14 @@ async def test_one_consumer_is_open_and_shows_its_rates_charges_and_partitions(s
         ["RU per record", "5.71"],
         ["RU/s", "4,913"],
         ["429 share", "4.2 %"],
-        ["dead letters", "3"],
+        ["dead letters made", "3"],
         ["backlog", "300"],
         ["oldest begun", "75 s"],
     ]
     assert await card(page).locator(".summary .chips .chip").all_inner_texts() == [
         "4.2 % throttled",
         "oldest begun 75 s ago",
-        "3 dead letters",
+        "3 dead letters made",
     ]
     assert await cells(page, "Partitions of flights") == [
         ["0", "", "950", "51,000", "51,200", "52,000", "150", "vm-1"],

@@ -35,8 +35,9 @@ EVENTS = 40
 async def test_each_example_of_a_sink_is_read_and_built(table, tmp_path):
     (tmp_path / "c.toml").write_text(f'version = 1\n[hubs.a]\nhub = "a"\n{table}')
     [hub] = load_definition({**SETTINGS, "CONSUMER_FILE": str(tmp_path / "c.toml")}).hubs
-    sink = Parts(hub.config, hub.settings, hub).sink()
-    await sink.aclose()
+    parts = Parts(hub.config, hub.settings, hub)
+    assert set(parts.guards.values()) == {"none" if 'type = "http"' in table else "append"}
+    await parts.sink().aclose()
 
 
 def test_every_type_with_a_section_has_an_example():

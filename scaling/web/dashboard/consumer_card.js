@@ -30,7 +30,7 @@ function consumerChips(view) {
     notices.length && ["changed before this start", "warn", notices[0]],
     view.throttled_share > 0 && [`${percentText(view.throttled_share)} throttled`, "warn", "share of writes answered 429"],
     view.oldest_age_s > LONG_WAIT && [`oldest begun ${durationText(view.oldest_age_s)} ago`, "warn"],
-    view.dead_letters_total > 0 && [countText(view.dead_letters_total, "dead letter"), "warn"],
+    view.dead_letters_total > 0 && [`${countText(view.dead_letters_total, "dead letter")} made`, "warn", "since its instances started, those since written or purged included"],
     holds(view.order) && [orderText(view.order, "records/s"), "guard"],
     holds(view.ru_order) && [orderText(view.ru_order, "RU/s"), "guard"],
   ].filter(Boolean);
@@ -51,7 +51,7 @@ function measuresOf(view) {
     ["RU per record", numberText(view.ru_per_record)],
     ["RU/s", numberText(view.ru_per_s)],
     ["429 share", percentText(view.throttled_share)],
-    ["dead letters", numberText(view.dead_letters_total)],
+    ["dead letters made", numberText(view.dead_letters_total)],
     ["backlog", view.live ? numberText(view.backlog_count) : UNKNOWN],
     ["oldest begun", view.oldest_age_s === null ? UNKNOWN : durationText(view.oldest_age_s)],
   ];

@@ -85,6 +85,20 @@ def test_a_value_that_a_sink_refuses_is_shown_beside_its_setting(settings, name)
 
 
 @pytest.mark.parametrize(
+    ("settings", "guard"),
+    [
+        (COSMOS, {"cosmos": "none"}),
+        ({**COSMOS, "COSMOS_GUARD": "number"}, {"cosmos": "number"}),
+        (SQL, {"sql": "none"}),
+        ({**SQL, "CONSUMER_SQL_COLUMNS": "k=$.k,v=$.v", "CONSUMER_SQL_GUARD": "v"}, {"sql": "v"}),
+        ({**SQL, "CONSUMER_SQL_KEY": ""}, {"sql": "append"}),
+    ],
+)
+def test_what_decides_between_the_events_of_a_document(settings, guard):
+    assert Parts(read_config(settings), settings).guards == guard
+
+
+@pytest.mark.parametrize(
     ("text", "said"), [("LOUD", "is 'LOUD'; accepted: DEBUG, INFO"), ("", "EVENTHUB_NAME is")]
 )
 def test_the_level_of_the_log_is_refused_in_words_and_may_be_empty(text, said, tmp_path):

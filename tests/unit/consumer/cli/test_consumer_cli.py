@@ -466,7 +466,7 @@ def test_replay_takes_only_what_is_asked_for(parts, tidemark):
 
 
 def test_a_dry_run_says_what_the_present_settings_make_of_the_letters_and_writes_nothing(parts, tidemark):
-    parts.unguarded_sinks = ["cosmos"]
+    parts.guards = {"cosmos": "none", "rows": "append"}
     bury(parts, dead_letter(1), dead_letter(2, b"{"), dead_letter(3, b"["), dead_letter(4))
 
     result = tidemark("dead-letters", "replay", "--all", "--dry-run")
@@ -477,7 +477,7 @@ def test_a_dry_run_says_what_the_present_settings_make_of_the_letters_and_writes
     assert (
         "4 dead letters; dry run: nothing was written. They overwrite what later events made" in result.output
     )
-    assert "cosmos has no version guard" in result.output
+    assert "cosmos has no version guard" in result.output, "what is appended overwrites nothing"
     assert buried(parts) == [1, 2, 3, 4]
     assert parts.target.documents == {}
 
@@ -595,7 +595,7 @@ def test_a_list_says_when_parked_events_are_tried_again(parts, tidemark, monkeyp
 def test_parked_events_are_replayed_or_purged_now_after_a_dry_run_that_changes_nothing(
     parts, tidemark, command
 ):
-    parts.unguarded_sinks = []
+    parts.guards = {"cosmos": "number"}
     bury(parts, dead_letter(9))
     park(parts, dead_letter(1, b'{"id": "a"}'), dead_letter(2, b"{"), dead_letter(3, b'{"id": "c"}'))
 
@@ -644,7 +644,7 @@ def test_with_order_by_key_a_parked_event_stays_while_an_earlier_one_of_its_key_
                 return [WriteResult(Outcome.REJECT, 404, "no parent")]
             return await super().write(batch, deadline=deadline)
 
-    parts.target, parts.unguarded_sinks = Sink(MappingOptions("orders")), []
+    parts.target, parts.guards = Sink(MappingOptions("orders")), {"cosmos": "number"}
     bodies = [b'{"id": "%c"}' % name for name in b"aabac"]
     ids = park(parts, *(dead_letter(n + 1, body) for n, body in enumerate(bodies)), order=ParkOrder.KEY)
     which = [chosen] if chosen == "--all" else [ids[int(n) - 1] for n in chosen.split()]
@@ -658,7 +658,7 @@ def test_with_order_by_key_a_parked_event_stays_while_an_earlier_one_of_its_key_
 
 
 def test_with_order_by_key_no_parked_event_stays_for_what_both_of_them_drop(parts, tidemark):
-    parts.unguarded_sinks = []
+    parts.guards = {"cosmos": "number"}
     parts.preparation = lambda sink: Preparation(
         sink.prepare, mapping=lambda event, documents: [Write(event, documents[0]), Dropped("r")]
     )
@@ -686,7 +686,7 @@ def test_with_order_by_key_the_events_of_a_partition_stay_behind_one_whose_schem
         def decode(self, event):
             return [json.loads(event.body)]
 
-    registry, parts.unguarded_sinks = Registry(), []
+    registry, parts.guards = Registry(), {"cosmos": "number"}
     parts.preparation = lambda sink: Preparation(sink.prepare, decoder=registry)
     park(parts, *(dead_letter(n, b'{"id": "%d"}' % n) for n in range(1, 9)), order=ParkOrder.KEY)
     dry = tidemark("dead-letters", "replay", "--all", "--parked", "--dry-run")
@@ -771,7 +771,7 @@ def test_a_letter_that_gets_another_record_while_it_is_replayed_stays(parts, tid
 
     twice = lambda event, documents: [Write(event, documents[0], index) for index in range(2)]
     parts.preparation = lambda sink: Preparation(sink.prepare, mapping=twice)
-    parts.target, parts.unguarded_sinks = Sink(MappingOptions("orders")), []
+    parts.target, parts.guards = Sink(MappingOptions("orders")), {"cosmos": "number"}
     asyncio.run(store.put([letter], deadline=1e12))
     result = tidemark("dead-letters", "replay", "--all", "--yes", *["--parked"] * is_parked)
 
@@ -792,7 +792,7 @@ def test_a_letter_that_gets_another_record_while_it_is_replayed_stays(parts, tid
 def test_a_dry_run_says_where_it_is_unknown_which_records_were_written(
     parts, tidemark, letter, options, outcome
 ):
-    parts.unguarded_sinks = []
+    parts.guards = {"cosmos": "number"}
     twice = lambda event, documents: [Write(event, documents[0], index) for index in range(2)]
     parts.preparation = lambda sink: Preparation(sink.prepare, mapping=twice)
     bury(parts, structs.replace(dead_letter(1), **letter))
@@ -810,7 +810,7 @@ def test_a_dry_run_says_where_it_is_unknown_which_records_were_written(
     ],
 )
 def test_where_the_settings_say_dry_run_every_command_is_one(parts, tidemark, command):
-    parts.config.dry_run, parts.unguarded_sinks = True, []
+    parts.config.dry_run, parts.guards = True, {"cosmos": "number"}
     bury(parts, dead_letter(1))
     park(parts, dead_letter(2))
     result = tidemark(*command)

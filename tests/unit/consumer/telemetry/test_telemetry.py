@@ -368,6 +368,14 @@ class Landed:
         pass
 
 
+def test_a_checkpoint_below_the_first_event_names_no_number(caplog):
+    caplog.set_level(logging.INFO, "tidemark.consumer")
+
+    Reporter(IDENTITY, Source()).on_checkpoint(Checkpoint("0", -1, "", epoch=1), 6)
+
+    assert caplog.messages == ["partition 0: checkpointed before the first event, leaving 6"]
+
+
 def test_a_checkpoint_is_a_line_and_a_record(caplog):
     caplog.set_level(logging.INFO, "tidemark.consumer")
     landed = Landed()

@@ -259,7 +259,7 @@ def test_of_a_consumer_without_live_instances_no_unknown_rates_are_shown(tidemar
     answer = tidemark("status")
 
     first, *lines = answer.output.splitlines()
-    assert first == "flights: 0 live, 1 dead letter"
+    assert first == "flights: 0 live, 1 dead letter made"
     assert not any("low-water" in line for line in lines)
 
 
