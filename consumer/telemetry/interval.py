@@ -72,6 +72,7 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
     """One line for people: successes, failures, retries, elapsed, RU, backlog; rates, lag."""
     charge = interval.request_units_per_record
     limit = statistics.rate_limit
+    units = "" if statistics.request_unit_limit is None else f" of {statistics.request_unit_limit:,g}"
     counts = (
         f"{count_text(interval.written, 'success', 'successes', style=',')}, "
         f"{count_text(interval.dead_letters, 'failure', style=',')}, {count_text(interval.retried, 'retry', 'retries', style=',')}"
@@ -82,7 +83,7 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
         f"backlog {statistics.backlog_count:,} ({_bytes(statistics.backlog_bytes)})",
         f"{interval.written_per_s:,.1f} records/s of {'no limit' if limit is None else f'{limit:,g}'}"
         + shared_text(statistics.rate_hubs_count),
-        f"{interval.request_units_per_s:,.0f} RU/s, {percent_text(interval.throttled_share, 1)} throttled",
+        f"{interval.request_units_per_s:,.0f} RU/s{units}, {percent_text(interval.throttled_share, 1)} throttled",
         lag_text(statistics),
     ]
     if statistics.parked_count:

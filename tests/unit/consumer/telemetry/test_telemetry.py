@@ -127,6 +127,8 @@ def test_the_line_has_its_figures_in_their_order():
     )
     once = between(Totals(), Totals(attempts=2, written=1, retried=1, dead_letters=1), 5.0)
     assert line(once, statistics()).startswith("1 success, 1 failure, 1 retry in 5.0 s; ")
+    limited = msgspec.structs.replace(statistics(), request_unit_limit=8000.0)
+    assert "; 6,000 RU/s of 8,000, 5.0 % throttled; " in line(between(Totals(), totals, 5.0), limited)
 
 
 def test_of_many_partitions_a_line_names_those_furthest_behind():
