@@ -62,7 +62,7 @@ from devstack.cosmos.store.account import Account
 from devstack.cosmos.store.throughput import Level
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.pipeline_checks import check_pipeline
-from tests.torture.messaging import Targets, connect
+from tests.torture.messaging import LARGE, Targets, connect
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sql.database import SqlDatabase
 
@@ -388,7 +388,11 @@ class Life:
             number = max(number, self.never_given.get(name, NOTHING_SETTLED) + 1)
             key = rng.choice([None, f"{name}a", f"{name}b"])
             drawn = draw_body(rng, name)
-            body, plain = packed(b"" if self.empties and rng.random() < self.empties else drawn, self.packing)
+            if rng.random() < 0.04 and self.packing != "avro" and drawn.startswith(b'{"'):
+                drawn = b'{"pad":"%s",' % (b"x" * LARGE) + drawn[1:]  # too large for some hubs and queues
+            if self.empties and rng.random() < self.empties:
+                drawn = b""
+            body, plain = packed(drawn, self.packing)
             self.events[name].append(
                 Event(name, number, str(number), 1.0, body, partition_key=key, properties={"plain": plain})
             )
@@ -472,7 +476,8 @@ class Life:
                     continue
                 what, sink, key, document = result
                 is_late = sink in DOCUMENTS and self.late.get((name, number), 0) > WORST
-                if (name, number, sink) in self.bad or is_late:
+                is_large = self.targets.refuses(sink, self.events[name][at])
+                if (name, number, sink) in self.bad or is_late or is_large:
                     letters.add((name, number))
                     continue
                 if sink == "rows":
@@ -796,7 +801,9 @@ class Consumer:
         behind = [each for each in new if last is not None and each[1] > last[each[0]]]
         broken = self.life.broken
         broken += [f"{each} is behind {last}" for each in behind]
-        self.starts += [now] * len(new)
+        events = [letter.event for letter in self.life.parked._dead_letters.values()]
+        parked = {(event.partition, event.sequence_number) for event in events}  # tried by an owner of before
+        self.starts += [now] * sum(each[:2] not in parked for each in new)
         if new and self.life.rate is not None:
             lately = sum(at > now - 1.0 + 1e-6 for at in self.starts[-100:])
             if name in MARKED:
@@ -993,7 +1000,10 @@ async def _live(life, look):
     for _ in range(rng.randint(1, 4)):
         life.send(rng.randint(0, 25))
         life.until = None
-        if rng.random() < 0.3:
+        if "hub" in life.file.sinks:
+            await life.settle()
+        # A set that a killed process was sending may reach behind the position, from where nothing is received: docs/sinks.md.
+        if rng.random() < 0.3 and not ("hub" in life.file.sinks and life.targets.pending()):
             gap = rng.choice([0, 0, 1, 3])
             life.until = life.never_given = {
                 name: life.last(name) + gap * bool(life.events[name]) for name in PARTITIONS

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from types import SimpleNamespace
 
 from azure.eventhub._pyamqp._decode import decode_payload
@@ -16,6 +17,9 @@ from tidemark.publisher.cancellation import finish_before_cancelling
 from tidemark.publisher.event_hubs.core.steps import FailureKind
 from tidemark.publisher.event_hubs.ports.links import LinkError
 
+LARGE = 10_000
+"""Bytes in an event that a hub or queue of small messages does not take, whose limit is below; all others are far smaller."""
+
 
 class Targets:
     """What all processes see: the hub, its producers' states, and a queue that knows each message by its id."""
@@ -24,6 +28,11 @@ class Targets:
         self.hub, self.states, self.queue = FakeService(3), MemoryStateStore(), {}
         self.hub.max_message_size = rng.choice([8_000, 1_000_000])
         self.message_size = rng.choice([8_000, 256_000])
+
+    def refuses(self, sink, event):
+        """Whether an event is too large, with its body as a property."""
+        limits = {"hub": self.hub.max_message_size, "queue": self.message_size}
+        return len(event.properties["plain"]) > LARGE > limits.get(sink, math.inf)
 
     def of_hub(self):
         """By partition of the hub what it has, as `_place` says it, in its order."""
