@@ -31,7 +31,7 @@ from consumer.leasing.start_position import changed_routes, rerouted_text
 from consumer.options import WritingTexts
 from consumer.running.assembly import Parts
 from consumer.running.hubs import longest_slice
-from consumer.running.other_positions import TO_GO_ON, find_other_positions
+from consumer.running.other_positions import TO_GO_ON, find_other_positions, stored_text
 from consumer.sinks.cosmos.client import ContainerDefinition
 from consumer.telemetry.rate_orders import TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
@@ -330,7 +330,8 @@ def _positions(hub: HubDefinition) -> Check:
                 stored = await store.load_all(deadline=deadline)
             except (TidemarkError, ImportError):
                 return []  # the check of that store says why
-            elsewhere = [*parts.other_positions(), *await parts.positions_in_other_containers()]
+            more = await parts.positions_in_other_containers(is_first=not stored)
+            elsewhere = [*parts.other_positions(), *more]
             for _, other in elsewhere:
                 closing.push_async_callback(other.aclose)
             try:
@@ -346,7 +347,7 @@ def _positions(hub: HubDefinition) -> Check:
         if rerouted := changed_routes(stored, config.policy.routes):
             remedy = "nothing, if only events from there on are meant; `tidemark checkpoints set` goes back to earlier ones"
             findings.append(warning("positions", subject, rerouted_text(rerouted), remedy))
-        return findings or [ok("positions", subject, f"{count_text(len(stored), 'position')} stored")]
+        return findings or [ok("positions", subject, stored_text(stored, parts.positions_place))]
 
     return Check("positions", subject, Needs(_ROWS if in_sql else _BLOBS, place), call)
 

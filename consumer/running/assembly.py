@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ from consumer.sinks.routed import RoutedSink, prepare_for_only
 from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
-from consumer.stores.blob.elsewhere import containers_with_positions
+from consumer.stores.blob.elsewhere import accounts_with_positions, containers_with_positions
 from consumer.stores.blob.leases import BlobLeaseStore
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.telemetry.landing import Landing
@@ -142,6 +143,17 @@ class Parts:
             return BlobCheckpointStore(container, self.stream, connection=self.config.storage_connection)
         return self._sql.checkpoints()
 
+    @property
+    def positions_place(self) -> str:
+        """Where positions are stored, in words."""
+        config = self.config
+        if config.checkpoints is StoreKind.BLOB:
+            return f"the container '{config.blob_container}' of {config.storage_connection}"
+        alone = (
+            self._hub.sinks[0].options.connection if config.sink is SinkKind.SQL and self._hub.sinks else ""
+        )
+        return f"the database of {alone or 'CONSUMER_SQL_URL'}"
+
     def other_positions(self) -> Iterator[tuple[str, CheckpointStore]]:
         """Where else the hub's positions may be: CONSUMER_CHECKPOINTS chooses the container or the database of CONSUMER_SQL_URL, and
         one that writes SQL alone keeps them with its rows. Nothing is created there. What these settings cannot open is left out.
@@ -169,19 +181,27 @@ class Parts:
                     store = SqlParts(options, context).checkpoints()
                     yield (f"the database of {options.connection}", store)
 
-    async def positions_in_other_containers(self) -> list[tuple[str, CheckpointStore]]:
-        """As `other_positions`, where BLOB_CONTAINER was another one of the same account."""
+    async def positions_in_other_containers(
+        self, *, is_first: bool = True
+    ) -> list[tuple[str, CheckpointStore]]:
+        """As `other_positions`, where BLOB_CONTAINER was another one, or the storage connection one that is still set. `is_first`: none
+        are stored here.
+        """
         config = self.config
         if config.checkpoints is not StoreKind.BLOB:
             return []
-        where = config.storage_connection, self.stream, config.blob_container
-        names = await containers_with_positions(self.settings, *where)
+        own, connection = config.blob_container, config.storage_connection
+        where = self.settings, connection, self.stream, own
+        names, accounts = await asyncio.gather(
+            containers_with_positions(*where, is_first=is_first), accounts_with_positions(*where)
+        )
+        stores = [(f"the container '{name}'", self._container(name), connection) for name in names]
+        for other in accounts:
+            container = blob_container(self.settings, other, own, **self._blob_options)
+            stores.append((f"the container '{own}' in the account of {other}", container, other))
         return [
-            (
-                f"the container '{name}'",
-                BlobCheckpointStore(self._container(name), self.stream, connection=config.storage_connection),
-            )
-            for name in names
+            (text, BlobCheckpointStore(container, self.stream, connection=account))
+            for text, container, account in stores
         ]
 
     def known_hubs(self) -> CheckpointStore:

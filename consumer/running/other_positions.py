@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from contextlib import suppress
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from consumer.leasing.start_position import later_positions
 from consumer.model import Checkpoint
 from consumer.ports import CheckpointStore, DeadLetterStore
 from tidemark.foundation.errors import TidemarkError, UnavailableError
-from tidemark.foundation.wording import count_text
+from tidemark.foundation.wording import count_text, time_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -66,6 +66,22 @@ async def untried_text(
     return "; ".join(texts)
 
 
+def first_start_text(config: ConsumerConfig, place: str) -> str:
+    """Where positions were looked for, and none are: of another account or database nobody here knows."""
+    start = config.policy.start if isinstance(config.policy.start, str) else time_text(config.policy.start)
+    return (
+        f"no position of hub {config.hub}, group {config.consumer_group} is stored in {place}: by CONSUMER_START, {start}, each partition"
+        " begins anew. If this consumer ran before, the storage account, BLOB_CONTAINER, the database of the positions, the"
+        " namespace or the consumer group was another one"
+    )
+
+
+def stored_text(stored: Sized, place: str) -> str:
+    if not stored:
+        return f"no position is stored in {place}: a first start"
+    return f"{count_text(len(stored), 'position')} stored"
+
+
 class OtherPositions(Struct, frozen=True):
     """What was found in another store, and what a start makes of it."""
 
@@ -108,7 +124,7 @@ async def _read(
     except TidemarkError as error:
         if must:
             raise UnavailableError(
-                f"a start with other sinks, CONSUMER_CHECKPOINTS or BLOB_CONTAINER may have left positions in {where}, which CONSUMER_START"
+                f"a start with other sinks, CONSUMER_CHECKPOINTS, BLOB_CONTAINER or storage connection may have left positions in {where}, which CONSUMER_START"
                 f" would skip from, and it cannot be read: {error}; {TO_BEGIN}"
             ) from error
         return {}
@@ -130,7 +146,8 @@ def _compared(
     of = f"hub {config.hub}, group {config.consumer_group}"
     finding = (
         f"{has} for these settings, and {where} has"
-        f" {count_text(len(later), 'position')} of a{when} start with other sinks, CONSUMER_CHECKPOINTS or BLOB_CONTAINER"
+        f" {count_text(len(later), 'position')} of a{when} start with other sinks, CONSUMER_CHECKPOINTS, BLOB_CONTAINER or storage"
+        " connection"
     )
     if skips:
         outcome = f"CONSUMER_START would skip events that were not written, so a start ends; {TO_BEGIN}"

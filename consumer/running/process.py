@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from consumer.config import ConsumerConfig, SinkKind, StoreKind
+from consumer.config import ConsumerConfig, SinkKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.definition.model import HubDefinition
 from consumer.errors import PositionError
@@ -25,7 +25,7 @@ from consumer.probes.server import Board
 from consumer.receiving.until import EndAt, UntilReceiver
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver
-from consumer.running.other_positions import find_other_positions, untried_text
+from consumer.running.other_positions import find_other_positions, first_start_text, untried_text
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
@@ -59,7 +59,9 @@ class ConsumerProcess:
 
     _found: Mapping[str, Checkpoint | str] = MappingProxyType({})  # positions before this start
     _looking: asyncio.Task[None] | None = None
-    _find_more: Callable[[], Awaitable[list[tuple[str, CheckpointStore]]]] | None  # positions elsewhere, once
+    _find_more: (
+        Callable[..., Awaitable[list[tuple[str, CheckpointStore]]]] | None
+    )  # positions elsewhere, once
 
     def __init__(
         self,
@@ -84,7 +86,6 @@ class ConsumerProcess:
         self.owner = unique_owner()
         parts = Parts(config, settings, hub)
         self._stored = parts.checkpoints()
-        # A dry run uses stores in memory: other consumers must not notice it.
         sink = parts.sink()
         self.driver = Driver(
             shared(
@@ -94,13 +95,14 @@ class ConsumerProcess:
                 request_units=share(config.request_units),
             ),
             sink,
-            MemoryCheckpointStore() if config.dry_run else self._stored,
+            MemoryCheckpointStore() if config.dry_run else self._stored,  # which others must not notice
             parts.dead_letters(),
             spans=parts.spans(),
             preparation=parts.preparation(sink),
             parked=None if config.sink is SinkKind.SQL else parts.parked(),
         )
-        self._sinks, self._find_more = parts.sink_names, parts.positions_in_other_containers
+        self._sinks, self._place = parts.sink_names, parts.positions_place
+        self._find_more = parts.positions_in_other_containers
         self._others, self._untried = list(parts.other_positions()), list(parts.parked_untried())
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
@@ -155,8 +157,7 @@ class ConsumerProcess:
         beating = asyncio.create_task(self._beating.run(), name="beat")
         try:
             self._reporter.start()
-            if self._others or self.config.checkpoints is StoreKind.BLOB:
-                await when_available("the positions", self._check_other_positions, stop=stop)
+            await when_available("the positions", self._check_other_positions, stop=stop)
             self._looking = asyncio.create_task(self._look_elsewhere(), name="elsewhere")
             if self.config.dry_run:
                 await when_available("the checkpoints", self._copy_positions, stop=stop)
@@ -209,11 +210,13 @@ class ConsumerProcess:
                 self.config, self._found, self._others, deadline=deadline
             ):
                 raise PositionError(other.text)
+        if not self._found:
+            log.info("%s", first_start_text(self.config, self._place))
 
     async def _look_into_other_containers(self) -> None:
         find, self._find_more = self._find_more, None
         if find is not None:
-            self._others += await find()
+            self._others += await find(is_first=not self._found)
 
     async def _look_elsewhere(self) -> None:
         """Warns of what is left of a start with other settings, while this one consumes: positions, which are later after a change

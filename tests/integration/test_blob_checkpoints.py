@@ -279,5 +279,5 @@ async def test_other_containers_with_positions_of_the_group_are_found(place, azu
     await others.aclose()
     await foreign.aclose()
 
-    assert (place.name in found, own, nothing) == (True, [name for name in found if name != place.name], [])
+    assert (place.name in found, {*own}, nothing) == (True, {*found} - {place.name}, [])
     assert not {others.name, foreign.name} & {*own, *found}

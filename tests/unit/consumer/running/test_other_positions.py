@@ -1,6 +1,7 @@
 """Other sinks, or another CONSUMER_CHECKPOINTS, keep the positions elsewhere: a first start skips nothing, and names where they are."""
 
 import asyncio
+import re
 import time
 from types import SimpleNamespace
 
@@ -188,12 +189,13 @@ def test_positions_in_another_container_of_the_account_are_found(
         "consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: MemoryDeadLetterStore()
     )
 
-    async def containers(_settings, _connection, stream, own):
+    async def containers(_settings, _connection, stream, own, *, is_first):
+        assert is_first is (number_here is None)
         assert (stream.hub, own) == ("h", "eventhub-checkpoints")
         return ["other"] if other is not None else []
 
     monkeypatch.setattr("consumer.running.assembly.containers_with_positions", containers)
-    notices = {}
+    notices, number_here = {}, own
 
     async def main():
         [hub] = read_definition(text_of(COSMOS, start, "blob"), SETTINGS, name="f").hubs
@@ -221,6 +223,95 @@ def test_positions_in_another_container_of_the_account_are_found(
     else:
         asyncio.run(main())
     assert ("events are written again" in notices.get("positions", "")) is (outcome == "warned")
+
+
+@pytest.mark.parametrize(("start", "outcome"), [("latest", "refused"), ("earliest", "warned")])
+def test_a_storage_connection_that_was_another_one_and_is_still_set_is_looked_into(
+    start, outcome, monkeypatch, caplog
+):
+    stores = {name: MemoryCheckpointStore(clock=Clock()) for name in ("Before", "AzureWebJobsStorage")}
+    monkeypatch.setattr(
+        "consumer.running.assembly.BlobCheckpointStore", lambda *_, connection, **__: stores[connection]
+    )
+    monkeypatch.setattr(
+        "consumer.running.assembly.BlobDeadLetterStore", lambda *_, **__: MemoryDeadLetterStore()
+    )
+
+    async def none(*_, **__):
+        return []
+
+    async def before(_settings, connection, _stream, name):
+        assert (connection, name) == ("AzureWebJobsStorage", "eventhub-checkpoints")
+        return ["Before"]
+
+    monkeypatch.setattr("consumer.running.assembly.containers_with_positions", none)
+    monkeypatch.setattr("consumer.running.assembly.accounts_with_positions", before)
+    settings = {**SETTINGS, "Before": SETTINGS["AzureWebJobsStorage"].replace("=x;", "=y;")}
+
+    async def main():
+        [hub] = read_definition(text_of(COSMOS, start, "blob"), settings, name="f").hubs
+        await stores["Before"].put(Checkpoint("0", 5, ""), deadline=0.0)
+        process = ConsumerProcess(hub.config, hub.settings, hub=hub)
+
+        async def nothing(_):
+            """In place of the final report."""
+
+        process._consume = lambda _: process._looking
+        process._reporter = SimpleNamespace(start=lambda: None, aclose=nothing, problem="", notices={})
+        await process.run(asyncio.Event())
+
+    where = "the container 'eventhub-checkpoints' in the account of Before has 1 position"
+    if outcome == "refused":
+        with pytest.raises(PositionError, match=where):
+            asyncio.run(main())
+    else:
+        asyncio.run(main())
+        assert where in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "start", "told"),
+    [
+        (
+            "blob",
+            "latest",
+            r"no position .* in the container 'eventhub-checkpoints' of AzureWebJobsStorage: .* CONSUMER_START, latest",
+        ),
+        (
+            "sql",
+            "earliest",
+            r"no position .* in the database of CONSUMER_SQL_URL: .* CONSUMER_START, earliest",
+        ),
+    ],
+)
+def test_a_first_start_says_where_it_looked_for_positions(
+    checkpoints, start, told, tmp_path, monkeypatch, caplog
+):
+    """Of another storage account or database nobody knows; who reads this can."""
+    caplog.set_level("INFO", "tidemark.consumer")
+    blob = MemoryCheckpointStore()
+    monkeypatch.setattr("consumer.running.assembly.BlobCheckpointStore", lambda *_, **__: blob)
+    url = f"sqlite:///{tmp_path}/rows.db"
+
+    async def lines():
+        caplog.clear()
+        [hub] = read_definition(
+            text_of(COSMOS, start, checkpoints), {**SETTINGS, "CONSUMER_SQL_URL": url}, name="f"
+        ).hubs
+        process = ConsumerProcess(hub.config, hub.settings, hub=hub)
+        process._find_more = None
+        await process._check_other_positions()
+        deadline = asyncio.get_running_loop().time() + 5.0
+        if not caplog.records:
+            return []
+        await process._stored.put(Checkpoint("0", 5, ""), deadline=deadline)
+        found = [record.getMessage() for record in caplog.records]
+        await process._aclose()
+        return found
+
+    [line] = asyncio.run(lines())
+    assert re.search(told, line)
+    assert asyncio.run(lines()) == []
 
 
 async def away(*, deadline):
