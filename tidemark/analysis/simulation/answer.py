@@ -137,11 +137,11 @@ class Choice(Struct, frozen=True):
 
 
 def choose(target: Target, rows: Sequence[Row]) -> Choice:
-    if not any(_keeps(row, target) for row in rows):
-        return _none_keeps(target, rows)
+    if not any(keeps(row, target) for row in rows):
+        return _nonekeeps(target, rows)
     best = _best(target, _competing(target, rows))
     today = next((row for row in rows if row.policy == TODAY), None)
-    if today is not None and today.score <= best.score + WORTH and _keeps(today, target):
+    if today is not None and today.score <= best.score + WORTH and keeps(today, target):
         better = "as good as" if today.score >= best.score - WORTH else "better than"
         why = f"{TODAY} is {better} {best.policy} on this load: stay with it"
         if today is best:
@@ -150,7 +150,7 @@ def choose(target: Target, rows: Sequence[Row]) -> Choice:
     why = f"the best trade-off is {best.policy}" if best.ours else _alone(target, rows, best)
     why += _how(best)
     if today is not None:
-        kept = _keeps(today, target)
+        kept = keeps(today, target)
         beats = f"better than {TODAY}" if kept else f"which keeps the objective where {TODAY} does not"
         why += f", {beats}: {_difference(best, today)}"
     return Choice(best.policy, best.policy, best.policy, why + _hint(target, rows, best))
@@ -158,7 +158,7 @@ def choose(target: Target, rows: Sequence[Row]) -> Choice:
 
 def _alone(target: Target, rows: Sequence[Row], best: Row) -> str:
     """Of the best one, where no rule of ours that was tried keeps the objective."""
-    kept = [row.policy for row in rows if _keeps(row, target)]
+    kept = [row.policy for row in rows if keeps(row, target)]
     if kept == [TODAY]:
         return f"only {TODAY} keeps the objective"
     if len(kept) == 1:
@@ -168,7 +168,7 @@ def _alone(target: Target, rows: Sequence[Row], best: Row) -> str:
     return f"no rule of Tidemark but {TODAY} keeps the objective; of those that do {best.policy} is the best trade-off"
 
 
-def _none_keeps(target: Target, rows: Sequence[Row]) -> Choice:
+def _nonekeeps(target: Target, rows: Sequence[Row]) -> Choice:
     """No winner: which is late least, and how late."""
     least = min(rows, key=lambda row: (row.late, row.instance_hours))
     late = f"{100 * least.late:.3g} % late of {100 * target.late:.3g} % allowed"
@@ -181,7 +181,8 @@ def _how(row: Row) -> str:
     return " (the setting COLLECT_SCHEDULE)" if row.oftener else ""
 
 
-def _keeps(row: Row, target: Target) -> bool:
+def keeps(row: Row, target: Target) -> bool:
+    """Whether a policy kept the objective."""
     return row.late <= target.late * (1.0 + 1e-9)
 
 
@@ -193,7 +194,7 @@ def _competing(target: Target, rows: Sequence[Row]) -> list[Row]:
         for row in ours
         if not row.oftener and (row.objective or (0.0, 0.0))[1] <= target.late * (1.0 + 1e-9)
     ]
-    kept = ([row for row in each if _keeps(row, target)] for each in (usual, ours, rows))
+    kept = ([row for row in each if keeps(row, target)] for each in (usual, ours, rows))
     return next(found for found in kept if found)
 
 
@@ -204,7 +205,7 @@ def _best(target: Target, rows: Sequence[Row]) -> Row:
 
 def _hint(target: Target, rows: Sequence[Row], taken: Row) -> str:
     """That more frequent evaluation would be better than what is taken; empty where it would not."""
-    oftener = [row for row in rows if row.oftener and _keeps(row, target)]
+    oftener = [row for row in rows if row.oftener and keeps(row, target)]
     best = min(oftener, key=lambda row: row.score, default=None)
     if best is None or taken.oftener or best.score >= taken.score - WORTH:
         return ""

@@ -196,6 +196,42 @@ def test_of_several_targets_one_is_asked_for():
     assert local.chosen(readings, "two", None)[0] == "two"
 
 
+@pytest.mark.parametrize(("late", "is_left_out"), [(0.001, True), (0.5, False)])
+def test_what_is_evaluated_oftener_is_left_out_of_a_long_history_unless_no_other_keeps_the_objective(
+    late, is_left_out, monkeypatch
+):
+    rows = [Reading(MONDAY + 60.0 * n, arrivals=60.0) for n in range(9)]
+    question = prepare("plan", rows, Options(service_rate=10.0), None)
+    series = Series([0.0, 60.0], [1.0, 2.0], [3.0, 4.0], [1, 2])
+
+    def replayed(_question, entry):
+        share = late / 10 if entry.oftener else late
+        return Row(
+            entry.name,
+            9.0,
+            share,
+            9.0,
+            5.0,
+            1.0,
+            0.0,
+            1.0,
+            entry.objective,
+            series,
+            entry.ours,
+            entry.oftener,
+        )
+
+    monkeypatch.setattr(local, "LONG", 8)
+    monkeypatch.setattr(local, "_play", replayed)
+    monkeypatch.setattr(local, "causes", lambda *_: "why")
+    advice = local.advised(question, Options(), None, processes=1)
+
+    assert any(row.oftener for row in advice.rows) is not is_left_out
+    assert (local.LEFT_OUT in advice.question.notes) is is_left_out
+    monkeypatch.setattr(local, "LONG", 9)
+    assert any(row.oftener for row in local.advised(question, Options(), None, processes=1).rows)
+
+
 @pytest.mark.parametrize(("late", "winner"), [(0.5, False), (0.001, True)])
 def test_saturation_comes_first_and_where_all_miss_there_is_no_winner(late, winner, capsys):
     """Two policies, both late with this share, of a load whose peak needs more than the maximum."""
