@@ -1,4 +1,5 @@
-"""SIGKILL to real consumers, in every mode: what each sink has afterwards, against what was sent.
+"""SIGKILL to real consumers, in every mode, and a stop in order in the middle of their work: what each sink has afterwards, against
+what was sent.
 
 `make test` runs one life of a file with every sink; `make torture` runs `TORTURE_KILLS` kills in each mode, from the seed
 `TORTURE_SEED` on.
@@ -290,6 +291,21 @@ async def kill_once(world, rng, storage):
     await world.free_leases()
 
 
+async def stop_once(world, rng):
+    """In order, after a random part of the events was written."""
+    least = await world.progress() + rng.randint(1, EVENTS - 20)
+    world.send()
+    async with world.consumer() as consumer:
+
+        async def is_begun():
+            assert consumer.running, consumer.said()[-3000:]
+            return await world.progress() >= least
+
+        await until(is_begun, within=90, what=lambda: consumer.said()[-3000:])
+        assert await consumer.stop() == 0, consumer.said()
+    await world.check_checkpoints()
+
+
 @pytest.mark.parametrize(
     ("mode", "kills", "seed"),
     [
@@ -311,6 +327,7 @@ async def test_a_kill_loses_nothing_doubles_nothing_and_brings_no_older_version_
         for _ in range(kills):
             await kill_once(world, rng, through(proxy, azurite))
             assert not looking.done() or "plain" in world.sinks[0], looking.exception()
+        await stop_once(world, rng)
         world.send()
         async with world.consumer() as consumer:
 
