@@ -14,8 +14,10 @@ from scaling.decision.decide import no_longer_wanted
 from scaling.decision.orders import active_pause
 from scaling.decision.pacing import HOUR
 from scaling.decision.reconsider import (
+    NOT_BEGUN,
     action_text,
     asked_since,
+    is_perhaps_ours,
     is_turned,
     may_have_led_to,
     stays_pending,
@@ -183,7 +185,8 @@ def found_effect(state: TargetState, pending: ScaleAction, capacity: Capacity) -
     """The effect that a reading shows: all that was asked for, or the part at which the platform has ended."""
     at, reached = capacity.at, capacity.current
     if reached == pending.to_capacity and not capacity.pending and at >= pending.decided_at:
-        return effect_of(pending, EffectOutcome.ALREADY_THERE, at, "found in place", reached)
+        detail = "found in place" if is_perhaps_ours(state, reached) else NOT_BEGUN
+        return effect_of(pending, EffectOutcome.ALREADY_THERE, at, detail, reached)
     since = asked_since(state)
     if since is None or at <= since or capacity.pending or not _is_part(pending, reached):
         return None
@@ -306,6 +309,8 @@ def pursue(
         text = f"effect of {where} found in place and recorded"
         if effect.outcome is EffectOutcome.LIMITED:
             text = f"the platform has ended {where} at {capacity.current}; recorded"
+        elif effect.detail == NOT_BEGUN:
+            text = f"{where} {NOT_BEGUN}; recorded"
         return _reviewed(record_effect(state, effect), text, effect=effect)
     if capacity.pending or capacity.at < pending.decided_at or under_way(state, now):
         return Review(state)

@@ -43,6 +43,18 @@ def was_tried(state: TargetState) -> bool:
     return asked_since(state) is not None or (state.delivery is not None and state.delivery.tried)
 
 
+NOT_BEGUN = "found in place before it was begun: somebody else may have set it"
+"""Of a capacity that the pending action would have led to."""
+
+
+def is_perhaps_ours(state: TargetState, reached: int) -> bool:
+    """False where a capacity seems to be set by somebody else: no scaler has begun the pending action, nor one before it that leads there. Rows of
+    earlier releases do not say whether one has.
+    """
+    gone = state.withdrawn
+    return was_tried(state) or state.delivery is None or (gone is not None and gone.may_lead_to == reached)
+
+
 def is_begun(state: TargetState, now: float) -> bool:
     """True while a scaler or the platform carries out the pending action, or may have, and nobody has looked since."""
     capacity, accepted = state.capacity, state.pending_accepted

@@ -348,3 +348,20 @@ async def test_the_late_effect_of_an_action_that_expired_is_our_own(minutes: int
     assert (state.expected, state.external_change is None) == ((6, False) if minutes else (7, True))
     assert note in state.last.note
     assert ("late effect" in state.last.note) is ("late effect" in note)
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_what_is_found_before_a_scaler_began_it_is_not_called_an_effect_of_ours(is_begun: bool) -> None:
+    """Somebody else sets what an action was to set; or nobody knows who, for a scaler has begun it and handed it back."""
+    world = await decided("nothing", "in")
+    if is_begun:
+        world.platform.conflicts = 1
+        await world.deliver()
+    world.platform.capacity = 5
+    world.clock.now += MINUTE
+    await world.verify()
+
+    lines = [entry.line for entry in await world.entries() if entry.kind != LogKind.DECISION]
+    found = "found in place before it was begun: somebody else may have set it"
+    assert sum(found in line for line in lines) == (0 if is_begun else 2)
+    assert sum("effect of" in line for line in lines) == (1 if is_begun else 0)
