@@ -143,15 +143,13 @@ class Record(Struct, frozen=True, gc=False):
     route: str = ""
     """Selects the lane of the sink; for Cosmos the effective partition key, upper-case hex."""
     rejection: Rejection | None = None
-    dropped: Dropped | None = None
-    """Why nothing is written, if that is wanted."""
+    dropped: Dropped | None = None  # why nothing is written, if that is wanted
     operation: Operation = Operation.UPSERT
     sink: str = ""
     index: int = 0
     of: int = 1
     """How many records the event has. They are next to each other wherever records are passed on."""
-    change: Change | None = None
-    """What it asks for besides an upsert of its payload."""
+    change: Change | None = None  # what it asks for besides an upsert of its payload
 
     @property
     def size(self) -> int:
@@ -230,10 +228,8 @@ class Routes(Struct, frozen=True):
     by_partition: bool = False
     """Whether each Event Hubs partition is a lane, whose records are written in order. Such a sink has `attach`, `detach` and `replay`."""
     appends: bool = False  # a record written again stands there twice: a replay writes none that the sink has
-    batches: BatchLimits | None = None
-    """How batches of these lanes are cut; None as the settings say."""
-    of_sinks: Mapping[str, Routes] = {}
-    """By name the routes of several sinks, in place of all others."""
+    batches: BatchLimits | None = None  # how batches of these lanes are cut; None as the settings say
+    of_sinks: Mapping[str, Routes] = {}  # by name the routes of several sinks, in place of all others
 
     def of(self, record: Record) -> Routes:
         """The routes of the record's sink."""
@@ -368,6 +364,11 @@ class Lease(Struct, frozen=True):
     """Changes with every write: a claim is a compare-and-set on it."""
 
 
+def dead_letter_id(hub: str, consumer_group: str, place: str, number: object) -> str:
+    """Equal for every delivery of an event, and different for an event of another hub of that name."""
+    return f"{hub}~{consumer_group}~{place}~{number}"
+
+
 class DeadLetter(Struct, frozen=True):
     """A rejected event, with all that is needed to replay it. `records` names those of its `of` records that are not written (see
     name_of); empty: unknown, or one. `epoch` is the claim that parked it; 0: none, or unknown.
@@ -385,8 +386,7 @@ class DeadLetter(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Equal for every delivery of the event, and different for an event of another hub of that name."""
-        return f"{self.hub}~{self.consumer_group}~{self.event.place}~{self.event.sequence_number}"
+        return dead_letter_id(self.hub, self.consumer_group, self.event.place, self.event.sequence_number)
 
 
 class PartitionState(Struct, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 from msgspec import UNSET, Struct
 
@@ -183,6 +183,10 @@ class WriteOptions(Struct, frozen=True):
             return write.operation is Operation.DELETE
         return self.empty == "delete" or Operation.DELETE in {write.operation, self.operation}
 
+    def leaves_nothing(self, operations: Collection[Operation]) -> bool:
+        """Whether one of the operations does nothing where the document is missing, and nobody learns of it."""
+        return self.if_missing == "ignore" and not {Operation.PATCH, Operation.REPLACE}.isdisjoint(operations)
+
     @property
     def guarded(self) -> bool:
         return self.guard != "none"
@@ -232,7 +236,7 @@ def write_options(texts: WritingTexts, source: str = "", named: Callable[[str], 
         "guard": lambda: WriteOptions(guard=texts.guard).guard,
         "ttl": lambda: WriteOptions(ttl=str(texts.ttl)).ttl,
         "tombstone": lambda: _tombstone(texts.tombstone),
-        "if_missing": lambda: _one_of(texts.if_missing, ("", "create", "ignore", "reject")) or None,
+        "if_missing": lambda: _one_of(texts.if_missing, ("", *get_args(IfMissing))) or None,
         "patch": lambda: parse_patch(lines),
         "empty": lambda: _one_of(texts.empty, ("reject", "delete")),
     }

@@ -15,7 +15,7 @@ import msgspec
 
 from consumer.core.parked import SUFFIX
 from consumer.errors import UnreadableError
-from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
+from consumer.model import DeadLetter, Event, Rejection, split_place
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # sequence numbers are below it; an id typed by a person may not be
@@ -113,11 +113,6 @@ def position(partition: str, sequence_number: int) -> str:
 def is_of(stored_partition: str, partition: str | None) -> bool:
     """Whether a stored partition is the wanted one: `0` matches those of all hubs of the name, `0@<created, ms>` one."""
     return partition is None or partition.lower() in {stored_partition, split_place(stored_partition)[0]}
-
-
-def id_of(stream: Stream, place: str, number: object) -> str:
-    """The `DeadLetter.id` of a stored one that may be unreadable; `event_of` reads it."""
-    return f"{stream.hub}~{stream.consumer_group}~{place}~{number}"
 
 
 def event_of(dead_letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] | None:

@@ -114,7 +114,7 @@ def refuse_what_leaves_no_trace(hub: HubDefinition) -> None:
     for setting, is_delete in deletes.items():
         if is_delete and not (writing.guarded and writing.tombstone):
             raise InputError(f"{setting}: nothing is left of a document that is deleted; {WITH_TOMBSTONES}")
-    if writing.if_missing == "ignore" and operations & {Operation.PATCH, Operation.REPLACE}:
+    if writing.leaves_nothing(operations):
         raise InputError(IGNORED)
 
 

@@ -24,7 +24,7 @@ from consumer.core.parked import name_of
 from consumer.definition.model import HubDefinition
 from consumer.formats import DecoderName, JsonOptions
 from consumer.mapping.documents import DocumentMapper, MappingOptions
-from consumer.mapping.operations import write_options
+from consumer.mapping.operations import WriteOptions, write_options
 from consumer.mapping.preparing import Preparation
 from consumer.model import Event, Operation, Record
 from consumer.ports import Decoder
@@ -183,7 +183,8 @@ def _keyed(
     default_ttl: int | None,
 ) -> Iterator[pa.RecordBatch]:
     options = cosmos_options(hub)
-    mapping = MappingOptions(hub.config.hub, options.id, options.meta, write_options(options))
+    writing = write_options(options)
+    mapping = MappingOptions(hub.config.hub, options.id, options.meta, writing)
     mapper = DocumentMapper(mapping, paths, has_ttl=default_ttl is not None)
     preparation = Parts(hub.config, hub.settings, hub).preparation(mapper)
     decoder = preparation.decoder
@@ -195,7 +196,7 @@ def _keyed(
                 with job_errors():
                     runner.run(_load(decoder, schemas))
             keyed = [
-                {**row, **_key_of(preparation, event, default_ttl, is_ignored=options.if_missing == "ignore")}
+                {**row, **_key_of(preparation, event, default_ttl, writing)}
                 for row, event in zip(rows, events, strict=True)
             ]
             yield pa.RecordBatch.from_pylist(keyed, schema=_ARROW)
@@ -219,20 +220,18 @@ def _event(row: dict[str, Any]) -> Event:
 
 
 def _key_of(
-    preparation: Preparation, event: Event, default_ttl: int | None, *, is_ignored: bool = False
+    preparation: Preparation, event: Event, default_ttl: int | None, writing: WriteOptions
 ) -> dict[str, Any]:
-    """What EVENT_KEYS says of the documents that the event becomes, or why there is none. `is_ignored`: a missing document is no error
-    for its change. Raises InputError.
-    """
+    """What EVENT_KEYS says of the documents that the event becomes, or why there is none. Raises InputError."""
     records = (record for record in preparation.records([event]) if record.dropped is None)
-    keys = [_key(record, default_ttl, is_ignored=is_ignored) for record in records]
+    keys = [_key(record, default_ttl, writing) for record in records]
     if len(keys) == 1:
         return keys[0]
     further = msgspec.json.encode(keys[1:]).decode() if keys else None
     return {**(keys[0] if keys else {}), "writes": len(keys), "further": further}
 
 
-def _key(record: Record, default_ttl: int | None, *, is_ignored: bool) -> dict[str, Any]:
+def _key(record: Record, default_ttl: int | None, writing: WriteOptions) -> dict[str, Any]:
     """Document id, partition key, time to live and version, or the reason of its rejection. Raises InputError for what leaves no trace."""
     from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
 
@@ -240,7 +239,7 @@ def _key(record: Record, default_ttl: int | None, *, is_ignored: bool) -> dict[s
     if record.rejection is not None:
         return {"rejection": record.rejection.reason, **named}
     place = f"event {record.event.sequence_number} of partition {record.event.partition}"
-    if is_ignored and record.operation in {Operation.PATCH, Operation.REPLACE}:
+    if writing.leaves_nothing({record.operation}):
         raise InputError(f"{place} asks for {record.operation}, and {IGNORED}")
     if record.operation is Operation.DELETE and not record.payload:
         raise InputError(

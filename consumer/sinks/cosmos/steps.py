@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from consumer.mapping.operations import IfMissing
 from consumer.model import Operation, Outcome, Record, Rejection, WriteResult
 from consumer.sinks.cosmos.answers import after_conflict, result_of
 from consumer.versions import (
@@ -27,7 +28,6 @@ from consumer.versions import (
 )
 
 Verb = Literal["Upsert", "Create", "Replace", "Delete", "Patch", "Read"]
-IfMissing = Literal["create", "ignore", "reject"]
 
 MOST_STEPS = 8
 """Of one record in one write; then it waits as after any concurrent write. Three are enough unless others write the

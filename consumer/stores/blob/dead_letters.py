@@ -18,9 +18,9 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import BlobClient
 
-from consumer.model import DeadLetter, Stream
+from consumer.model import DeadLetter, Stream, dead_letter_id
 from consumer.stores.blob.layout import header_text, plain_text
-from consumer.stores.dead_letter_document import clean, event_of, from_document, id_of, is_of, to_document
+from consumer.stores.dead_letter_document import clean, event_of, from_document, is_of, to_document
 from tidemark.foundation.azure.blobs import (
     CONFLICT,
     BlobStore,
@@ -138,10 +138,10 @@ class BlobDeadLetterStore(BlobStore):
             return None
         partition, _, number = name.removeprefix(self._stream.folder(_KIND)).partition("/")
         number = number.removesuffix(".json").lstrip("0") or "0"
-        dead_letter_id = id_of(self._stream, partition, number)
-        if self._name_of(dead_letter_id) != name:  # somebody put it there
-            dead_letter_id = ""
-        return from_document(content, f"blob '{self._container.container_name}/{name}'", dead_letter_id)
+        letter_id = dead_letter_id(self._stream.hub, self._stream.consumer_group, partition, number)
+        if self._name_of(letter_id) != name:  # somebody put it there
+            letter_id = ""
+        return from_document(content, f"blob '{self._container.container_name}/{name}'", letter_id)
 
     async def _delete(self, name: str, *, epoch: int | None) -> bool:
         blob = self._container.get_blob_client(name)

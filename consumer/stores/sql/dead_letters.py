@@ -9,11 +9,10 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
+from consumer.model import DeadLetter, Event, Rejection, Stream, dead_letter_id, split_place
 from consumer.stores.dead_letter_document import (
     clean,
     event_of,
-    id_of,
     plain_properties,
     read_properties,
     unreadable,
@@ -156,7 +155,8 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
         of, records = msgspec.json.decode(row.Records or "[1,[]]", type=tuple[int, tuple[str, ...]])
     except (ValueError, TypeError, RecursionError) as error:
         row_text = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
-        raise unreadable(row_text, error, id_of(scope, row.PartitionID, row.SequenceNumber)) from error
+        letter_id = dead_letter_id(scope.hub, scope.consumer_group, row.PartitionID, row.SequenceNumber)
+        raise unreadable(row_text, error, letter_id) from error
     event = Event(
         *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
         partition_key=row.PartitionKey,

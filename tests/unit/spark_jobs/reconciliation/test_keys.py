@@ -12,6 +12,7 @@ from consumer.config import ConsumerConfig, read_config
 from consumer.decoding.bodies import Definition
 from consumer.definition.model import HubDefinition
 from consumer.mapping.documents import DocumentMapper, MappingOptions
+from consumer.mapping.operations import WriteOptions
 from consumer.mapping.preparing import Preparation
 from consumer.mapping.transforms import mapping_of
 from spark_jobs.reconciliation.keys import _event, _key_of, _keyed, event_columns
@@ -47,7 +48,7 @@ def test_a_transform_that_reads_the_events_partition_key_finds_the_same_document
     mapper = DocumentMapper(MappingOptions("hub", "field:id"), ("/tenant",))
     preparation = Preparation(mapper.prepare, mapping=mapping_of(by_tenant))
 
-    found = _key_of(preparation, _event({**ROW, "system_properties": system}), None)
+    found = _key_of(preparation, _event({**ROW, "system_properties": system}), None, WriteOptions())
     assert found == {
         "document_id": "a",
         "partition_key": key,
