@@ -27,9 +27,6 @@ if TYPE_CHECKING:  # the SDKs take a second; --help needs none
 DEADLINE = 60.0
 """Seconds for one request to a store, for which a person waits."""
 
-RETRIES_OF_READERS = 1
-"""Of requests to Blob Storage by a command that only reads: four attempts at an account that is not there took 20 s."""
-
 _T = TypeVar("_T")
 
 console = Console()
@@ -56,8 +53,7 @@ def open_parts(root: Path, hub: str | None = None, *, dry_run: bool = False) -> 
     check_app(root, settings, STORAGE)
     hub_read = find_hub(load_definition(settings), hub)
     config = structs.replace(hub_read.config, dry_run=dry_run or hub_read.config.dry_run)
-    blob_options = {"retry_total": RETRIES_OF_READERS} if dry_run else {}
-    return Parts(config, hub_read.settings, hub_read, blob_options=blob_options)
+    return Parts(config, hub_read.settings, hub_read)
 
 
 def open_for(root: Path, hub: str | None, *, dry_run: bool) -> tuple[Parts, bool]:

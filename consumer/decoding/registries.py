@@ -17,8 +17,6 @@ import msgspec
 
 from consumer.decoding.bodies import Definition
 from tidemark.foundation.azure.connections import (
-    CONNECT_TIMEOUT,
-    READ_TIMEOUT,
     ConnectionSettingsError,
     Settings,
     connection_string,
@@ -31,6 +29,7 @@ from tidemark.foundation.azure.connections import (
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.foundation.http.outward import Answer, Outward, check_address, trusted_hosts
 from tidemark.foundation.keys import namespace_host
+from tidemark.foundation.pacing import patience
 from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_text
 from tidemark.foundation.version import install_hint
@@ -70,7 +69,7 @@ class AzureRegistry:
     def _client(self) -> SchemaRegistryClient:
         from azure.schemaregistry.aio import SchemaRegistryClient  # noqa: PLC0415 - an optional extra
 
-        timeouts = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
+        timeouts = patience.held().timeouts()
         return SchemaRegistryClient(self.namespace, self._credential, **timeouts, **self._options)
 
     async def fetch(self, ids: Collection[str], into: Into) -> None:

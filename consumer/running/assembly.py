@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -66,18 +65,13 @@ class Parts:
         config: ConsumerConfig,
         settings: Mapping[str, str],
         hub: HubDefinition | None = None,
-        *,
-        blob_options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`hub` is what a file says of sinks, steps and routes; `blob_options` go to clients of Blob Storage. Raises SettingsError
-        for a connection that cannot work.
-        """
+        """`hub` is what a file says of sinks, steps and routes. Raises SettingsError for a connection that cannot work."""
         hide_settings(settings)
         write_options(config.writing, named=lambda option: f"COSMOS_{option.upper()}")
         self.config = config
         self.settings = settings
         self._hub = HubDefinition(config, settings) if hub is None else hub
-        self._blob_options = blob_options
         self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
 
     def sink(self) -> Sink:
@@ -197,7 +191,7 @@ class Parts:
         )
         stores = [(f"the container '{name}'", self._container(name), connection) for name in names]
         for other in accounts:
-            container = blob_container(self.settings, other, own, **self._blob_options)
+            container = blob_container(self.settings, other, own)
             stores.append((f"the container '{own}' in the account of {other}", container, other))
         return [
             (text, BlobCheckpointStore(container, self.stream, connection=account))
@@ -219,7 +213,7 @@ class Parts:
         """Beside the dead letters: a store of the same kind, under another consumer group."""
         group, dry_run = self.config.consumer_group + SUFFIX, self.config.dry_run or not create
         config = structs.replace(self.config, consumer_group=group, dry_run=dry_run)
-        return Parts(config, self.settings, blob_options=self._blob_options).dead_letters()
+        return Parts(config, self.settings).dead_letters()
 
     def parked_untried(self, *, behind_trigger: bool = False) -> Iterator[tuple[str, DeadLetterStore]]:
         """Where events may be parked that nobody tries again, and by whom: by a start that kept dead letters in Blob Storage, as most do,
@@ -282,7 +276,7 @@ class Parts:
         return SinkContext(settings, config.hub, self.stream, config.sink, dry_run=config.dry_run)
 
     def _container(self, name: str) -> ContainerClient:
-        return blob_container(self.settings, self.config.storage_connection, name, **self._blob_options)
+        return blob_container(self.settings, self.config.storage_connection, name)
 
 
 @contextmanager

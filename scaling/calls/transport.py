@@ -16,6 +16,7 @@ from scaling.calls.limiter import PATIENCE, limiter_of
 from scaling.calls.throttling import ASKS_TO_WAIT
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.http.outward import is_of_origin
+from tidemark.foundation.pacing.patience import held
 
 
 class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily there, so without a type
@@ -32,7 +33,7 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
         """With an `origin` no other host is called: the SDKs' pagers and pollers follow any link in an answer, and send the
         token along. Raises SettingsError and ValueError naming a setting at fault.
         """
-        super().__init__(**transport_options(settings))
+        super().__init__(**transport_options(settings), **held().options_of_commands())
         self._patience = patience
         self._limiter = limiter_of(settings)
         self._api = api

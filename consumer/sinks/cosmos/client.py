@@ -30,10 +30,11 @@ from msgspec import Struct
 from yarl import URL
 
 from consumer.sinks.cosmos.answers import Answer
-from tidemark.foundation.azure.connections import CONNECT_TIMEOUT, Settings, describe_network_error
+from tidemark.foundation.azure.connections import Settings, describe_network_error
 from tidemark.foundation.azure.cosmos import ContainerConnection
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.pacing.patience import OF_A_SERVICE
 from tidemark.foundation.tracing.spans import current_header
 
 _LARGE_BODY = 1 << 20
@@ -57,7 +58,7 @@ _OF_ONE_REQUEST = frozenset(
     }
 )
 """Headers that are not followed."""
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=65.0)
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=OF_A_SERVICE.connect, sock_read=65.0)
 """As azure-cosmos; the caller's deadline is shorter."""
 _read_operations = msgspec.json.Decoder(list[dict[str, Any]]).decode
 SDK_ERRORS = (AzureError, aiohttp.ClientError, OSError)

@@ -15,8 +15,6 @@ from azure.storage.blob.aio import BlobServiceClient
 
 from consumer.model import Stream
 from tidemark.foundation.azure.connections import (
-    CONNECT_TIMEOUT,
-    READ_TIMEOUT,
     Settings,
     connection_string,
     storage_endpoint,
@@ -24,6 +22,7 @@ from tidemark.foundation.azure.connections import (
 )
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.gathering import gather
+from tidemark.foundation.pacing import patience
 
 MOST = 100
 """Containers that a start without positions looks into. Chosen: a request each, once in the life of a consumer group."""
@@ -111,7 +110,7 @@ def _account(settings: Settings, connection: str) -> str:
 
 @asynccontextmanager
 async def _service(settings: Settings, connection: str) -> AsyncIterator[Any]:
-    timeouts = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, "retry_total": 0}
+    timeouts = {**patience.held().timeouts(), "retry_total": 0}
     client = storage_endpoint(settings, connection, "blob").client(
         BlobServiceClient, **timeouts, **transport_options(settings)
     )

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from scaling.calls.limiter import PATIENCE
 from scaling.scalers.arm.resources import ArmResources
 from tidemark.foundation.azure.connections import IdentityCredential, credential
+from tidemark.foundation.pacing.patience import held
 
 if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
@@ -76,9 +77,9 @@ def open_web(settings: Mapping[str, str], subscription: str) -> WebSiteManagemen
 def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> ArmResources:
     """A client of resources of any type; as `open_web`. A `patient` one waits out throttling: for many lists in a row."""
     options = _options(settings, patience=LONG_PATIENCE if patient else PATIENCE)
-    retries = {name: options.pop(name) for name in _RETRIES}
+    retries = {name: options.pop(name) for name in (*_RETRIES, *held().repetitions())}
     if patient:
-        retries = {"retry_total": 8, "retry_status": 8}
+        retries |= {"retry_total": 8, "retry_status": 8}
     return ArmResources(identity_of(settings), retries=retries, **options)
 
 
@@ -105,4 +106,5 @@ def _options(settings: Mapping[str, str], *, patience: float = PATIENCE) -> dict
         "credential_scopes": [scope(settings)],
         "transport": GatedTransport(settings, patience=patience, origin=endpoint(settings)),
         **_RETRIES,
+        **held().repetitions(),
     }

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.keys import namespace_host
+from tidemark.foundation.pacing import patience
 from tidemark.foundation.sanitize import describe_error, error_text, sanitize_line
 from tidemark.foundation.secrets.known import hide_text, hide_token
 
@@ -38,21 +39,15 @@ if TYPE_CHECKING:
 CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
 """Setting with the path of a PEM file. Its certificate authorities replace those of the system."""
 
-# Chosen: the defaults of the SDKs (10 retries up to 2 minutes apart for tables, 15 s and more for queues, 300 s to connect) take
-# longer than the minute between two evaluations. The next evaluation tries again anyway.
-# At worst, four attempts without an answer take two minutes.
 RETRIES = 3
-CONNECT_TIMEOUT = 5.0
-READ_TIMEOUT = 30.0
+"""Of requests that were refused. Chosen: the next evaluation, a minute later, tries again anyway. Without an answer: `patience`."""
 
-TOKEN_MARGIN = 300.0
-"""Seconds before a token expires at which it is replaced, as in azure-core."""
+TOKEN_MARGIN = 300.0  # seconds before a token expires at which it is replaced, as in azure-core
 
 Settings = Mapping[str, str]
 _Client = TypeVar("_Client")
 
-_lending = Lock()
-"""Held while variables are added to the environment of the process."""
+_lending = Lock()  # held while variables are added to the environment of the process
 
 
 class ConnectionSettingsError(SettingsError, ValueError):
@@ -108,6 +103,7 @@ class IdentityCredential:
         self._client_id = client_id
         self._environment = dict(environment or {})
         self._tokens: dict[tuple[Any, ...], AccessToken] = {}
+        self._failures: dict[tuple[Any, ...], Exception] = {}
 
     def _open(self) -> DefaultAzureCredential | ManagedIdentityCredential:
         if not self._environment:
@@ -122,20 +118,27 @@ class IdentityCredential:
                     os.environ.pop(name, None)
 
     def _opened(self) -> DefaultAzureCredential | ManagedIdentityCredential:
-        if self._managed:
-            return self._sdk.ManagedIdentityCredential(client_id=self._client_id)
-        if self._client_id:
-            return self._sdk.DefaultAzureCredential(managed_identity_client_id=self._client_id)
-        return self._sdk.DefaultAzureCredential()
+        options = patience.held().options_of_commands()
+        if self._client_id or self._managed:
+            options["client_id" if self._managed else "managed_identity_client_id"] = self._client_id
+        managed, chain = self._sdk.ManagedIdentityCredential, self._sdk.DefaultAzureCredential
+        return managed(**options) if self._managed else chain(**options)
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """A token. With `claims`, by which a service refuses a token, a new one is requested."""
         key = (*scopes, *sorted(options.items()))
         known = None if options.get("claims") else self._tokens.get(key)
         if known is None or known.expires_on < time.time() + TOKEN_MARGIN:
-            async with self._open() as credential:
-                known = self._tokens[key] = await credential.get_token(*scopes, **options)
-                hide_token(known.token)
+            if key in self._failures:
+                raise self._failures[key]
+            try:
+                async with self._open() as credential:
+                    known = self._tokens[key] = await credential.get_token(*scopes, **options)
+            except Exception as error:
+                if patience.held() is not patience.OF_A_SERVICE:  # its next requests would wait for the same
+                    self._failures[key] = error
+                raise
+            hide_token(known.token)
         return known
 
     async def close(self) -> None:
@@ -302,8 +305,7 @@ _RETRY_SLOWER = {"retry_total": RETRIES, "initial_backoff": 1, "increment_base":
 def _storage_client(
     kind: type[_Client], settings: Settings, prefix: str, service: str, *names: str, **options: Any
 ) -> _Client:
-    timeouts = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
-    arguments = {**timeouts, **transport_options(settings), **options}
+    arguments = {**patience.held().options(), **transport_options(settings), **options}
     return storage_endpoint(settings, prefix, service).client(kind, *names, **arguments)
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from tidemark.foundation.azure import connections
 from tidemark.foundation.azure.connections import ConnectionSettingsError, Settings
 from tidemark.foundation.azure.cosmos_account import account_key
+from tidemark.foundation.pacing import patience
 
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
 _EXAMPLE = "https://<account>.documents.azure.com:443/"
@@ -66,7 +67,8 @@ async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> Cosm
         "retry_throttle_total": -1,  # 0 would be read as "not given", and that means 9
         "no_response_on_write": True,
         "enable_compact_utf8_item_writes": True,  # escaped, a document may grow sixfold, and past the size limit
-        "connection_timeout": connections.CONNECT_TIMEOUT,
+        "connection_timeout": patience.held().connect,
+        **patience.held().options_of_commands(),
         "transport": transport,
         **options,
     }

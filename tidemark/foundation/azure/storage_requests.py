@@ -26,14 +26,9 @@ from azure.core.exceptions import (
 )
 from msgspec import Struct
 
-from tidemark.foundation.azure.connections import (
-    CONNECT_TIMEOUT,
-    READ_TIMEOUT,
-    Settings,
-    tls_context,
-    transport_options,
-)
+from tidemark.foundation.azure.connections import Settings, tls_context, transport_options
 from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.pacing import patience
 from tidemark.foundation.version import VERSION
 
 if TYPE_CHECKING:
@@ -88,6 +83,7 @@ class StorageWire:
         """Raises ConnectionSettingsError."""
         transport_options(settings)
         self._settings = settings
+        self._waits = patience.held()
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
@@ -126,7 +122,7 @@ class StorageWire:
                 connector=aiohttp.TCPConnector(ssl=trusted),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT
+                    total=None, sock_connect=self._waits.connect, sock_read=self._waits.read
                 ),
                 trust_env=bool(getproxies()),  # with it, aiohttp looks for a proxy at every request
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type"),
@@ -144,31 +140,32 @@ class Signer(Protocol):
 class StorageRequests:
     """Sends requests to one service of an account. Raises AzureErrors: HttpResponseError has the service's code as `error_code`.
 
-    A failed request is repeated up to `retries` times; one that adds something only if nothing was sent, or the service refused.
+    A failed request is repeated up to `retries` times, and less often where nobody answers a person; one that adds something only if
+    nothing was sent, or the service refused.
     """
 
     def __init__(self, wire: Wire, signer: Signer, retries: int) -> None:
         self._wire = wire
         self._signer = signer
         self._retries = retries
+        self._unanswered = patience.held().repeated
 
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> Reply:
         """The answer of a request that succeeded. A redirect is an error: it comes from another server, and nothing was written."""
-        left = self._retries
+        left, unanswered = self._retries, self._unanswered
         while True:
             made = {**HEADERS, **headers}
             signed = await self._signer.sign(method, url, made)
             wait = FIRST_WAIT * 2 ** (self._retries - left)
             try:
                 reply = await self._wire.send(method, signed, made, body)
-            except ServiceRequestError:
-                if not left:
+            except (ServiceRequestError, ServiceResponseError) as error:
+                added = method == "POST" and isinstance(error, ServiceResponseError)
+                if added or not (left and unanswered):
                     raise
-            except ServiceResponseError:
-                if not left or method == "POST":
-                    raise
+                unanswered -= 1
             else:
                 again = REPEATED_ADDITIONS if method == "POST" else REPEATED
                 if not left or reply.status_code not in again:

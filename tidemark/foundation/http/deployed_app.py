@@ -17,6 +17,7 @@ from tidemark.foundation.app_settings import own_settings
 from tidemark.foundation.azure.connections import IdentityCredential, describe_network_error, tls_context
 from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.http.session import HoldsSession
+from tidemark.foundation.pacing import patience
 from tidemark.foundation.sanitize import sanitize_line, without_secrets
 from tidemark.foundation.version import VERSION
 
@@ -28,9 +29,6 @@ CLIENT_ID = "TIDEMARK_SIGN_IN_CLIENT_ID"
 
 KEY = "TIDEMARK_APP_KEY"
 """Setting of a user: a function key, for an app without sign-in."""
-
-TIMEOUT = 90.0
-"""Seconds for one answer. Chosen: after idle time, the first one waits for an instance to start, which may take a minute."""
 
 MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of one answer. The status of 1,000 targets, each with a few metrics and all their samples, has some 50 million. Chosen: five times that."""
@@ -125,18 +123,18 @@ class DeployedApp(HoldsSession):
         return self._access
 
     async def get(
-        self, path: tuple[str, ...], type_: type[_T], *, within: float = TIMEOUT, **parameters: str | None
+        self, path: tuple[str, ...], type_: type[_T], *, within: float | None = None, **parameters: str | None
     ) -> _T:
-        """The answer of a read within `within` seconds. `path` has the parts below /api. Parameters that are None are omitted."""
+        """The answer of a read within `within` seconds, or those that a person waits. `path` has the parts below /api. Parameters that are None are omitted."""
         given = {name: value for name, value in parameters.items() if value is not None}
         return await self._ask("GET", path, type_, within, params=given)
 
     async def post(self, path: tuple[str, ...], type_: type[_T], body: Mapping[str, Any]) -> _T:
         """The answer of an order. An order is sent once, because it may have been carried out even without an answer."""
-        return await self._ask("POST", path, type_, TIMEOUT, data=msgspec.json.encode(body))
+        return await self._ask("POST", path, type_, None, data=msgspec.json.encode(body))
 
     async def _ask(
-        self, method: str, path: tuple[str, ...], type_: type[_T], within: float, **options: Any
+        self, method: str, path: tuple[str, ...], type_: type[_T], within: float | None, **options: Any
     ) -> _T:
         import aiohttp
 
@@ -145,6 +143,7 @@ class DeployedApp(HoldsSession):
         if method == "POST":
             headers["Content-Type"] = "application/json"
         try:
+            within = within or patience.held().whole
             # A redirect leads to a page where people sign in; neither token nor key may go there.
             timeout = aiohttp.ClientTimeout(total=within)
             answer = await self._opened().request(
@@ -154,7 +153,7 @@ class DeployedApp(HoldsSession):
                 body = await _limited(answer)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             reason = (
-                f"no answer within {within:g} s"
+                f"no answer within {within:g} s; after idle time an app may need a minute to start"
                 if isinstance(error, TimeoutError)
                 else describe_network_error(error)
             )

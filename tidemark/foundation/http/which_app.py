@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from tidemark.foundation.app_settings import STORAGE, load_settings
 from tidemark.foundation.errors import SettingsError, TidemarkError
+from tidemark.foundation.pacing.patience import SETTING, held
 from tidemark.foundation.sanitize import sanitize_line, shorten
 
 _STORAGE_PORT = 10002
@@ -105,14 +106,18 @@ SLOW = 5.0
 
 
 @contextmanager
-def say_if_slow(whom: Callable[[], str], console: Console) -> Iterator[Callable[[], None]]:
-    """Prints whom a command asks, and by which setting, if the block takes longer than SLOW. What it yields ends that early."""
+def say_if_slow(
+    whom: Callable[[], str], console: Console, *, what: str = "each answer", within: float | None = None
+) -> Iterator[Callable[[], None]]:
+    """Prints whom a command asks, by which setting, and how long `what` is waited for, if the block takes longer than SLOW. What it
+    yields ends that early.
+    """
 
     def say() -> None:
         with suppress(TidemarkError):  # the command ends with it, too
-            console.print(
-                f"{SLOW:g} s so far; asking {escape(whom())}", style="dim", soft_wrap=True, highlight=False
-            )
+            waits = f"{what} is waited for {within or held().whole:g} s at most ({SETTING})"
+            text = f"{SLOW:g} s so far; asking {escape(whom())}; {waits}"
+            console.print(text, style="dim", soft_wrap=True, highlight=False)
 
     timer = Timer(SLOW, say)
     timer.daemon = True

@@ -4,6 +4,7 @@ about wrong options. It imports little, because every command imports it.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.pacing.patience import of_a_person
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.version import VERSION
 
@@ -105,6 +108,10 @@ def app_folder_note(command: Any, arguments: Sequence[str]) -> str:
     return f"tidemark.toml and settings of {COMMAND_ROOT}, above the current folder (--root names another)"
 
 
+PATIENT = frozenset({"consume", "publish", "send", "spark", "telemetry-aggregation"})
+"""Commands that run for long, or in a job: their requests are waited for as those of a service."""
+
+
 def whole_command(
     ctx: typer.Context,
     *,
@@ -117,6 +124,12 @@ def whole_command(
 ) -> None:
     """Autoscaling that explains every decision, and event consumption that loses nothing."""
     del version  # printed by its callback
+    if ctx.invoked_subcommand not in PATIENT:
+        try:
+            ctx.with_resource(of_a_person(os.environ))
+        except SettingsError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from None
     command = getattr(ctx.command, "commands", {}).get(ctx.invoked_subcommand)
     if command is not None and (note := app_folder_note(command, sys.argv[1:])):
         typer.echo(note, err=True)

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
@@ -22,6 +23,7 @@ from tidemark.foundation.app_settings import load_settings
 from tidemark.foundation.errors import TidemarkError, UnavailableError
 from tidemark.foundation.http import which_app
 from tidemark.foundation.log.terminal import Console
+from tidemark.foundation.pacing.patience import SETTING, asked_for
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.wording import percent_text
 from tidemark.publisher.cli.text.pipe import Pipe
@@ -31,6 +33,10 @@ from tidemark.publisher.service_bus.core.errors import ClaimCheckError
 console = Console(stderr=True)
 
 NOT_ALL_SENT, SETTINGS, UNKNOWN, INTERRUPTED = 1, 2, 3, 130  # exit statuses
+
+AMQPS, HTTPS = 5671, 443
+REACHED_WITHIN = 5.0
+"""Seconds until somebody accepts a connection. Chosen: a name server that is slow for once is asked a second time."""
 
 File = Annotated[
     Path,
@@ -119,7 +125,59 @@ def say_if_slow(
         settings = load_settings(root)
         return ", ".join(which_app.connection_text(settings, name, what) for name, what in asked.items())
 
-    return which_app.say_if_slow(whom, console)
+    within = asked_for(os.environ)
+    return which_app.say_if_slow(whom, console, what="the first answer", within=within)
+
+
+async def check_reached(
+    address: str, port: int = AMQPS, error: type[PublishError] = PublishUnavailableError
+) -> None:
+    """Raises `error` if nobody accepts a connection at an address: without it the attempts, which outlast a restart of the service,
+    are made at a name that does not exist, too.
+    """
+    host, _, named = address.partition(":")
+    if host in {"localhost", "127.0.0.1"}:
+        return  # `check_local_stack` did
+    now = asyncio.get_running_loop().time
+    until = now() + REACHED_WITHIN
+    while problem := await _not_connected(host, int(named or port)):
+        if now() > until:
+            raise error(f"{address} cannot be reached: {problem}")
+        await asyncio.sleep(1.0)
+
+
+async def _not_connected(host: str, port: int) -> str:
+    """Why there is no connection; '' if there is."""
+    try:
+        async with asyncio.timeout(REACHED_WITHIN):
+            _, writer = await asyncio.open_connection(host, port)
+    except OSError as error:  # TimeoutError is one
+        return error.strerror or f"no answer within {REACHED_WITHIN:g} s"
+    writer.transport.abort()
+    return ""
+
+
+@contextlib.asynccontextmanager
+async def first_answer(
+    address: str, is_heard: Callable[[], bool], error: type[PublishError] = PublishUnavailableError
+) -> AsyncIterator[None]:
+    """Raises `error` if nothing was heard from the address when the time is over that a person waits."""
+    within, loop, limit = asked_for(os.environ), asyncio.get_running_loop(), asyncio.timeout(None)
+
+    def look() -> None:
+        if not is_heard():
+            limit.reschedule(loop.time())
+
+    timer = loop.call_later(within, look)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise error(f"{address} is reached and does not answer: waited {within:g} s ({SETTING})") from None
+    finally:
+        timer.cancel()
 
 
 def check_local_stack(settings: Mapping[str, str], connection: str) -> None:

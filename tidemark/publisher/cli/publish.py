@@ -174,11 +174,27 @@ async def _publish(options: Options, settings: Mapping[str, str], answered: Call
         command.open_input(options.file) as source,
         _show_counts(source, answered, quiet=options.quiet) as on_progress,
     ):
-        producer = _producer(options, settings)
+        producer = await _reached_producer(options, settings)
         if options.state is not None:
             await _refuse_state_of_other_hub(options.state, producer, options.name)
         run = PublishingRun(source, producer, lines, limits=limits, on_progress=on_progress)
         return await run.carry_out()
+
+
+async def _reached_producer(options: Options, settings: Mapping[str, str]) -> IdempotentProducer:
+    """It knows the hub's partitions, for which the run does not ask again. Raises PublishError."""
+    producer, address = (
+        _producer(options, settings),
+        event_hubs_endpoint(settings, options.connection).address,
+    )
+    try:
+        await command.check_reached(address)
+        async with command.first_answer(address, lambda: False):
+            await producer.get_partition_ids()
+    except BaseException:
+        await producer.close()
+        raise
+    return producer
 
 
 async def _encoding(

@@ -39,6 +39,7 @@ from tidemark.publisher.cli.text.lines import LARGEST_MESSAGE, BoundedLines
 from tidemark.publisher.cli.text.pipe import Pipe
 from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.sdk_insides import wants_insides
+from tidemark.publisher.service_bus.core.errors import ClaimCheckError
 from tidemark.publisher.service_bus.core.sending import Progress, SendPolicy
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ async def _send(options: Options, answered: Callable[[], None]) -> Summary:
     container = None if claims is None else blob_container(settings, options.storage, claims)
     from tidemark.publisher.service_bus.sdk.entity_identity import entity_created_at
 
+    await command.check_reached(endpoint.address)
     created_at = await entity_created_at(endpoint, options.queue, options.topic, transport_options(settings))
     new_resume = replace(_new_resume(options, endpoint, container, schedule_at), created_at=created_at)
     with command.open_input(options.file) as source, _journal(options, new_resume) as journal:
@@ -128,7 +130,10 @@ async def _send(options: Options, answered: Callable[[], None]) -> Summary:
         _warn(journal, schedule_at)
         run = SendingRun(journal, lines, is_pipe=isinstance(source, Pipe))
         try:
-            async with _sender(options, settings, endpoint, container, run) as sender:
+            async with (
+                _sender(options, settings, endpoint, container, run) as sender,
+                command.first_answer(endpoint.address, lambda: sender.limits is not None),
+            ):
                 with _show_counts(options, source, lines, answered) as on_progress:
                     call_options = {"session_id": options.session_id, "schedule_at": schedule_at}
                     return await run.carry_out(sender, on_progress=on_progress, **call_options)
@@ -206,7 +211,10 @@ async def _sender(
         claim_check = None
         if container is not None:
             claim_check = await stack.enter_async_context(ClaimCheck(container))
-            await claim_check.ensure_container()
+            account = container.primary_hostname
+            await command.check_reached(account, command.HTTPS, ClaimCheckError)
+            async with command.first_answer(account, lambda: False, ClaimCheckError):
+                await claim_check.ensure_container()
         sender_options: dict[str, Any] = {
             "queue_name": options.queue,
             "topic_name": options.topic,

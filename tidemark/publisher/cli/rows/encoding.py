@@ -17,14 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.foundation.azure.connections import (
-    CONNECT_TIMEOUT,
-    READ_TIMEOUT,
     credential,
     describe_identity_error,
     identity_setting,
     transport_options,
 )
 from tidemark.foundation.keys import namespace_host
+from tidemark.foundation.pacing import patience
 from tidemark.foundation.version import install_hint
 from tidemark.publisher.cli.text.event_fields import read_object, text_of
 from tidemark.publisher.cli.text.lines import InputLine
@@ -251,7 +250,6 @@ def _client(namespace: str, prefix: str, settings: Mapping[str, str]) -> SchemaR
     return SchemaRegistryClient(
         namespace,
         credential(settings, prefix, lent),
-        connection_timeout=CONNECT_TIMEOUT,
-        read_timeout=READ_TIMEOUT,
+        **patience.held().timeouts(),
         **transport_options(settings),
     )
