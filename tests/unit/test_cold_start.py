@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "cli" / "pyproject.toml").read_text())
 FUNCTIONS, IMAGE = "requirements.txt", "infra/consumer/requirements.txt"
 STACK = "devstack/requirements.txt"
 
-MODULES = 520
+MODULES = 525
 """Modules there are once the app is imported and indexed; 1,025 before it was looked at, 448 when it had been.
 azure-functions and what it imports (werkzeug, asyncio, email) are 250 of them, our own code 170: drains, calendars, counters and
 the time of a message brought 15, of which none loads anything else.

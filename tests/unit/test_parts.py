@@ -43,6 +43,17 @@ def test_every_command_is_below_a_heading_and_no_heading_has_a_command_that_is_n
     assert list(whole.commands) == [name for names in PANELS.values() for name in names]
 
 
+@pytest.mark.parametrize("width", ["60", "80"])
+@pytest.mark.parametrize(
+    "words", [["publish"], ["history", "pull"], ["spark", "reconciliation"], ["spark"], []], ids=" ".join
+)
+def test_the_help_cuts_no_name(words, width):
+    shown = CliRunner().invoke(command_line(), [*words, "--help"], env={"COLUMNS": width}).output
+
+    assert "Usage:" in shown
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+
+
 def test_the_help_names_types_as_command_lines_do_and_the_version_is_told():
     command_line_ = command_line()
     shown = " ".join(

@@ -35,15 +35,32 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """The base of click's errors in options. Typer contains its own click, and does not export this class."""
 
 
+def _fold_help() -> None:
+    """Break words that are wider than their column of the help: typer cuts them, also the name of an option."""
+    from rich.table import Table  # noqa: PLC0415 - 0.1 s, for the help alone
+    from typer import rich_utils  # noqa: PLC0415 - as above
+
+    class FoldingTable(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            super().add_row(*cells, **options)
+            texts = [text for cell in cells for text in getattr(cell, "renderables", ())]
+            for part in (*self.columns, *texts):
+                part.overflow = "fold"
+
+    rich_utils.Table = FoldingTable  # type: ignore[attr-defined]  # it has no option for it
+
+
 class _WithoutSecrets:
     def make_context(self, *args: Any, **options: Any) -> Any:
         _name_types(self)
         with _usage_errors_without_secrets():
             return super().make_context(*args, **options)  # type: ignore[misc]  # of the command it is mixed into
 
-    def invoke(self, *args: Any) -> Any:
+    def invoke(self, ctx: Any) -> Any:
+        if "--help" in ctx.args:
+            _fold_help()
         with _usage_errors_without_secrets():
-            return super().invoke(*args)  # type: ignore[misc]  # as above
+            return super().invoke(ctx)  # type: ignore[misc]  # as above
 
 
 class Command(_WithoutSecrets, TyperCommand):
