@@ -103,6 +103,8 @@ class Lanes:
         if lane is None:
             routes = self._routes.of(work.record)
             holds = self._holds.setdefault(work.work_list.partition, []) if routes.by_partition else []
+            if routes.by_partition:
+                self._charges.expect_nothing(name)
             lane = Lane(routes.batches or self.limits, now, ordered=routes.by_partition, holds=holds)
             self._lanes[name] = lane
         return lane

@@ -130,6 +130,10 @@ class ChargeLimiter:
             self._paid_until = now + (self._paid_until - now) * self._rate / rate
         self._rate = rate
 
+    def expect_nothing(self, lane: str) -> None:
+        """Until a record of this lane is charged, any number of them starts: its records may only be of use together."""
+        self._estimates.setdefault(lane, 0.0)
+
     def affordable(self, lane: str, now: float) -> int:
         """How many records of a lane may start at `now`. Call `start` with those that do before asking again."""
         if self._rate is None:

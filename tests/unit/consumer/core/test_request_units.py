@@ -142,3 +142,20 @@ def test_a_limit_changes_while_batches_are_in_flight_and_may_go_and_come():
 
     assert limited == pytest.approx(500, rel=0.03)
     assert free == pytest.approx(2_000, rel=0.02)
+
+
+def test_records_of_a_sink_with_marks_start_together_though_nothing_is_known_of_their_charges():
+    """Another hub gets the set that a killed process was sending whole, or not at all."""
+    routes, limits = Routes(by_partition=True), {"rate": None, "request_units": 10.0}
+    pipeline = Pipeline(BacklogLimits(), BatchLimits(), routes, transactional=False, now=0.0, **limits)
+    pipeline.handle(PartitionClaimed(Claim("0", "me", 1)), now=0.0)
+    records = [Record(Event("0", n, str(n), 0.0, b"{}"), f"k{n}", b"{}") for n in range(5)]
+    effects, counts = pipeline.handle(EventsReceived("0", 1, records), now=0.0), []
+    for now in (2.0, 10.0):
+        effects = [*effects, *pipeline.handle(Tick(), now=now)]
+        [batch] = [effect.batch for effect in effects if isinstance(effect, WriteBatch)]
+        counts.append(len(batch.records))
+        answers = [WriteResult(Outcome.RETRY, 0, "the rest has not arrived")] * len(batch.records)
+        effects = pipeline.handle(BatchWritten(batch.batch_id, answers), now=now)
+
+    assert counts == [5, 5]
