@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isfinite
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
@@ -21,7 +22,6 @@ from scaling.decision.orders import policy_in_force
 from scaling.drains.draining import open_drain
 from scaling.drains.view import DrainView, drain_view
 from scaling.log_entry import LogEntry, ShadowSaid
-from scaling.measuring.windows import as_asked
 from scaling.model import Direction, Evidence, ExternalChange, Override, Pause, Recommendation, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
@@ -165,7 +165,6 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
     state, controls, last = snapshot.state, snapshot.controls, snapshot.state.last
     shadow, policy = shadow_view(policy, state, controls), policy_in_force(policy, controls)
     capacity, current, override = state.capacity, _current(state), controls.override
-    windows = as_asked(policy, snapshot.windows)
     return TargetView(
         target=policy.target,
         scaler=policy.spec.scaler,
@@ -185,7 +184,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         decided_at=last.at if last else None,
         flips=_flips(last),
         limits=_limits(last),
-        metrics=tuple(_metric(windows.get(n, EMPTY), n, m, now) for n, m in policy.spec.metrics.items()),
+        metrics=tuple(_metric(snapshot, name, spec, now) for name, spec in policy.spec.metrics.items()),
         levels=_levels(policy, current),
         pauses=tuple(pause for pause in controls.pauses if pause.until is None or now < pause.until),
         override=override if override is not None and now < override.until else None,
@@ -234,7 +233,8 @@ def _cooldown(policy: Policy, state: TargetState, direction: Direction, now: flo
     return until if until is not None and now < until else None
 
 
-def _metric(window: Window, name: str, spec: MetricSpec, now: float) -> MetricView:
+def _metric(snapshot: Snapshot, name: str, spec: MetricSpec, now: float) -> MetricView:
+    window = snapshot.windows.get(name, EMPTY)
     summary = summarize(window, spec.window, now=now)
     return MetricView(
         name=name,
@@ -266,7 +266,7 @@ def _thinned(window: Window) -> tuple[tuple[float, float], ...]:
     last = points.pop()
     length = -(-len(points) // (MAX_POINTS - 1))
     starts = range(0, len(points), length)
-    return (*(max(points[start : start + length], key=lambda point: point[1]) for start in starts), last)
+    return (*(max(points[start : start + length], key=itemgetter(1)) for start in starts), last)
 
 
 _LineKey = tuple[str, str, Literal["out", "in", "guard"], int]

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from scaling.config.policy import Pace, Policy, RuleSpec
+from scaling.config.policy import Pace, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.flips.explained import decide_and_explain as decide
 from scaling.log_entry import LogEntry, LogKind
@@ -25,7 +25,7 @@ from scaling.model import (
 )
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.web.views import MAX_POINTS, LevelView, log_view, status_view, target_view
-from scaling.window import Origin, Window
+from scaling.window import Window
 from tests.support.scaling.runner import metric
 from tests.support.scaling.runner import policy as policy_of
 
@@ -136,15 +136,6 @@ def test_limits_are_told_in_words():
 )
 def test_quality_says_whether_rules_may_act_on_a_metric(values, quality):
     assert shown_metric(values).quality == quality
-
-
-def test_samples_of_another_queue_than_is_configured_are_not_shown():
-    metrics = {"backlog": msgspec.structs.replace(policy().spec.metrics["backlog"], fingerprint="bills")}
-    of = Policy(msgspec.structs.replace(policy().spec, metrics=metrics))
-    former = msgspec.structs.replace(window([5] * 10), origin=Origin("orders"))
-    [metric] = shown(state(), former, of=of).metrics
-
-    assert (metric.samples, metric.latest, metric.quality) == ((), None, Reason.INCOMPLETE_WINDOW)
 
 
 def test_a_failed_read_shows_its_message_beside_the_last_numbers():
