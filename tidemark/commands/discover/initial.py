@@ -134,7 +134,7 @@ def _show_next(out: Path, made: Written, settings_file: Path, root: Path) -> Non
     )
     if made.settings:
         names = ", ".join(made.settings)
-        console.print(escape(f"{settings_file}: {names} added, which hold no secret"), soft_wrap=True)
+        console.print(escape(f"{settings_file}: {names} added, no secret"), soft_wrap=True)
     at = "" if root == COMMAND_ROOT else f" --root {quote(str(root))}"
     console.print("Next:", soft_wrap=True)
     console.print(escape(f"  tidemark lint {quote(str(out))}"), soft_wrap=True)

@@ -57,9 +57,7 @@ def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
         str(tmp_path / "s.json"),
     )
 
-    assert (
-        f"{tmp_path / '.env'}: OrdersBus__fullyQualifiedNamespace added, which hold no secret" in shown.output
-    )
+    assert f"{tmp_path / '.env'}: OrdersBus__fullyQualifiedNamespace added, no secret" in shown.output
     assert added.exit_code == 0
     assert "guess: by its name" not in (text := (tmp_path / "tidemark.toml").read_text())
     assert "it has 1 now" not in text
