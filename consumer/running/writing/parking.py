@@ -370,20 +370,19 @@ class Parking:
             if entry.tried < len(self._delays) and why.reason in self._rules.reasons:
                 entry.due = asyncio.get_running_loop().time() + self._delays[entry.tried]
                 return
-            entry.names -= others
-            await self._bury(entry, letter, why)
+            await self._bury(entry, letter, why, entry.names - others)
             if others:  # they were behind it
                 entry.is_over, entry.names, entry.due = False, others, asyncio.get_running_loop().time()
 
-    async def _bury(self, entry: Entry, letter: DeadLetter, why: Rejection) -> None:
-        """Stores the dead letter. Another record of the event may have one already."""
+    async def _bury(self, entry: Entry, letter: DeadLetter, why: Rejection, names: frozenset[str]) -> None:
+        """Stores the dead letter of these records. Another one of the event may have one already."""
         final = DeadLetter(
             *self._calls.stream,
             letter.event,
             why,
             letter.attempts + entry.tried,
             time.time(),
-            tuple(sorted(entry.names or ())) if entry.of > 1 else (),
+            tuple(sorted(names)) if entry.of > 1 else (),
             entry.of,
         )
         async with self._calls.joining:

@@ -705,6 +705,28 @@ async def test_of_one_event_a_record_is_written_after_an_earlier_one_of_its_key_
     assert [each.records async for each in world.dead_letters.list()] == ([] if passes else [("0",)])
 
 
+async def test_a_record_behind_one_whose_dead_letter_could_not_be_stored_at_once_is_written_all_the_same():
+    class Failing(MemoryDeadLetterStore):
+        left = 1
+
+        async def put(self, dead_letters, *, deadline):
+            self.left -= 1
+            if self.left == 0:
+                raise UnavailableError("no answer")
+            await super().put(dead_letters, deadline=deadline)
+
+    world = World()
+    world.sink, world.dead_letters = OneOfTwo(), Failing()
+    world.sink.answers = [Outcome.REJECT, Outcome.WRITTEN]
+    driver, epoch = await world.start(preparation=Preparation(world.sink.prepare, mapping=twice))
+    await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(900.0)
+    await driver.aclose()
+
+    assert (world.sink.indices, await world.numbers()) == ([1], [])
+    assert [each.records async for each in world.dead_letters.list()] == [("0",)]
+
+
 async def test_a_parked_record_whose_last_attempt_fails_joins_the_dead_letter_of_its_event():
     class Refusing(OneOfTwo):
         async def write(self, batch, *, deadline):
