@@ -174,7 +174,7 @@ async def find_encoder(
             "--schema-registry needs --schema-group, the group of the schema in the registry"
         )
     if options.schema is not None:
-        definition, where = options.schema.read_text(encoding="utf-8"), str(options.schema)
+        definition, where = _text_of(options.schema), str(options.schema)
     elif is_avro:
         definition, where = await asyncio.to_thread(_writer_schema, source), "the schema of the file"
     else:
@@ -184,6 +184,15 @@ async def find_encoder(
     name = options.name or _record_name(definition, where)
     schema_id = await _ask(options, settings, name, definition)
     return AvroEncoder.of_definition(definition, schema_id, where)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PublishSettingsError(
+            f"--schema {path} is not UTF-8 ({error.reason} at byte {error.start}); accepted: UTF-8"
+        ) from None
 
 
 def _writer_schema(source: BinaryIO) -> str:
