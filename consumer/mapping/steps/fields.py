@@ -8,6 +8,7 @@ rejects the event.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Annotated, Any
 
 import msgspec
@@ -185,7 +186,7 @@ def make_set(options: Set, _settings: Settings) -> Apply:
 
     def apply(document: Any, event: Event) -> Any:
         for path, term in zip(paths, terms, strict=True):
-            put(_object(document), path, term(document, event))
+            put(_object(document), path, _own(term(document, event)))
         return document
 
     return apply
@@ -211,10 +212,15 @@ def make_header(options: Header, _settings: Settings) -> Apply:
     def apply(document: Any, event: Event) -> Any:
         for name, path in zip(names, targets, strict=True):
             if name in event.properties:
-                put(_object(document), path, event.properties[name])
+                put(_object(document), path, _own(event.properties[name]))
         return document
 
     return apply
+
+
+def _own(value: Any) -> Any:
+    """A copy of what later steps may change: it is elsewhere in the document, or in the event, too."""
+    return deepcopy(value) if isinstance(value, dict | list) else value
 
 
 def _object(document: Any) -> dict[str, Any]:

@@ -27,6 +27,43 @@ def run(tables, document, place=0):
 
 
 @pytest.mark.parametrize(
+    ("change", "copied"),
+    [
+        ({"mask": ["/copy/name"]}, {"name": "", "tags": ["x"]}),
+        ({"drop_fields": ["/copy/name"]}, {"tags": ["x"]}),
+        ({"rename": {"/copy/name": "/copy/called"}}, {"tags": ["x"], "called": "n"}),
+        ({"set": {"/copy/more": 1}}, {"name": "n", "tags": ["x"], "more": 1}),
+        ({"mask": ["/copy/tags/*"]}, {"name": "n", "tags": [""]}),
+    ],
+    ids=str,
+)
+def test_what_a_step_changes_in_a_copy_stays_where_it_was_copied_from(change, copied):
+    person = {"name": "n", "tags": ["x"]}
+
+    [result] = run([{"set": {"/copy": "@/person"}}, change], {"person": person})
+
+    assert result.value == {"person": person, "copy": copied}
+
+
+def test_an_object_that_is_copied_into_itself_is_copied_once():
+    [result] = run([{"set": {"/a/before": "@/a"}}, {"flatten": "."}], {"a": {"b": 1}})
+
+    assert result.value == {"a.b": 1, "a.before.b": 1}
+
+
+def test_what_steps_change_of_a_property_stays_in_the_event():
+    """Of AMQP values or of values of the Functions host; a dead letter and a forwarded event have them as they came."""
+    event = Event("3", 7, "70", 12.5, b"{}", properties={"p": {"name": "n"}})
+    steps, _ = read_steps(
+        [{"header": {"p": "/p"}}, {"set": {"q": "@property('p')"}}, {"mask": ["/p/name", "/q/name"]}], {}
+    )
+    [result] = run_steps(steps, Document(0, {}), event)
+
+    assert result.value == {"p": {"name": ""}, "q": {"name": ""}}
+    assert event.properties == {"p": {"name": "n"}}
+
+
+@pytest.mark.parametrize(
     ("step", "document", "expected"),
     [
         ({"unwrap": "/a/b"}, {"a": {"b": {"c": 1}}}, {"c": 1}),
