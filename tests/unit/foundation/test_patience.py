@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import typer
+from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError, ServiceResponseError
 from typer.testing import CliRunner
 
@@ -112,6 +113,30 @@ def test_an_identity_that_gave_a_command_no_token_is_not_waited_for_again(monkey
     with patience.of_a_person(PERSON):
         assert ask_twice() == 1
     assert ask_twice() == 2
+
+
+def test_an_identity_that_gave_tokens_before_is_asked_again_by_a_long_command(monkeypatch):
+    answers = ["first", "fails", "second"]
+
+    class Chain:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            pass
+
+        async def get_token(self, *_):
+            if (answer := answers.pop(0)) == "fails":
+                raise ClientAuthenticationError("the instance metadata service is busy")
+            return AccessToken(answer, 0)
+
+    monkeypatch.setattr(IdentityCredential, "_open", lambda _: Chain())
+    with patience.of_a_person(PERSON):
+        identity = IdentityCredential()
+        assert asyncio.run(identity.get_token("scope")).token == "first"
+        with pytest.raises(ClientAuthenticationError):
+            asyncio.run(identity.get_token("scope"))
+        assert asyncio.run(identity.get_token("scope")).token == "second"
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class IdentityCredential:
         key = (*scopes, *sorted(options.items()))
         known = None if options.get("claims") else self._tokens.get(key)
         if known is None or known.expires_on < time.time() + TOKEN_MARGIN:
-            if key in self._failures:
+            if key in self._failures and key not in self._tokens:
                 raise self._failures[key]
             try:
                 async with self._open() as credential:
