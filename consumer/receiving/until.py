@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +17,7 @@ from consumer.leasing.start_position import Expired, Start, is_of_hub
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, Replacement
 from consumer.ports import CheckpointStore
 from consumer.receiving.receiver import HubReceiver, OnEvents, OnExpired
+from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 log = logging.getLogger("tidemark.consumer")
@@ -151,11 +151,17 @@ class EndAt:
     async def _watch(self, ending: asyncio.Event) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY)
-            with suppress(TidemarkError):  # the next look may succeed
-                if await self._is_done():
-                    log.info("every partition has settled up to there: stopping in order")
-                    ending.set()
-                    return
+            try:
+                is_done = await self._is_done()
+            except TidemarkError:  # the next look may succeed
+                continue
+            except Exception:  # a job that nobody watches would never end
+                log.exception("whether every partition has settled up to there is looked at again")
+                continue
+            if is_done:
+                log.info("every partition has settled up to there: stopping in order")
+                ending.set()
+                return
 
     async def _is_done(self) -> bool:
         stored, statistics = await self._stored(), self._statistics()
@@ -195,7 +201,7 @@ class EndAt:
         claiming = self._checkpoints.claim(
             name, stored.owner, deadline=deadline, replacement=Replacement(stored, by)
         )
-        return (await claiming).replaced
+        return (await answered("the checkpoint store", deadline + PATIENCE, claiming)).replaced
 
     async def _is_settled(self, name: str, stored: Checkpoint | str | None, last: int) -> bool:
         """By the stored position, if it is one of this hub: its numbers say nothing of a hub of the same name before."""
@@ -210,7 +216,8 @@ class EndAt:
 
     async def _stored(self) -> Mapping[str, Checkpoint | str]:
         deadline = asyncio.get_running_loop().time() + _STORE_WITHIN
-        return await self._checkpoints.load_all(deadline=deadline)
+        loading = self._checkpoints.load_all(deadline=deadline)
+        return await answered("the checkpoint store", deadline + PATIENCE, loading)
 
 
 async def _pass_on(stop: asyncio.Event, ending: asyncio.Event) -> None:

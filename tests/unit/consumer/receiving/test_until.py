@@ -1,5 +1,6 @@
 """When a job that stops at a position is done."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +55,38 @@ async def test_a_position_is_stored_over_numbers_that_the_hub_lacks_and_over_no_
 
     assert await world.is_done() is (position == 12)
     assert await world.position() == position
+
+
+class Odd(MemoryCheckpointStore):
+    """Does what nobody thought of at the looks after the first: raises, and then hangs."""
+
+    looks = 0
+
+    async def load_all(self, *, deadline):
+        self.looks += 1
+        if self.looks == 2:
+            raise ValueError("what nobody thought of")
+        if self.looks == 3:
+            await asyncio.Event().wait()
+        return await super().load_all(deadline=deadline)
+
+
+async def test_a_job_ends_though_a_look_at_the_positions_raises_what_nobody_thought_of_or_hangs():
+    hub = SimpleNamespace(last={"0": 5}, passed=set(), created_at=None)
+
+    async def state(name):
+        return PartitionState(name, 0, 20, "20", 0.0, empty=False)
+
+    hub.state, store = state, Odd()
+    ending = EndAt("", hub, store, lambda: None)
+
+    async def consume(stop):
+        await store.put(Checkpoint("0", 5, "5"), deadline=0.0)
+        await stop.wait()
+
+    async with asyncio.timeout(300.0):
+        await ending.run(asyncio.Event(), consume)
+    assert store.looks == 4
 
 
 all_in_virtual_time(globals())
