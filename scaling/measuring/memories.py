@@ -33,21 +33,27 @@ def with_own_memories(policy: Policy, windows: Mapping[str, Window], state: Targ
             continue
         name, measured = memory_name(rule), _measured_by(rule, windows)
         before = learned_from.get(name)
-        if before == measured or not measured or not all(measured):
+        if before == measured or not measured or not measured[0]:
             continue
-        if before and not _is_of_the_same(before, measured):
+        known = tuple(filter(None, measured))
+        if before and not _is_of_the_same(before, known):
             memories = {other: memory for other, memory in memories.items() if other != name}
-        kept = {other: known for other, known in learned_from.items() if other in memories}
-        learned_from = {**kept, name: measured}
+        elif len(known) < len(measured):
+            continue
+        kept = {other: of for other, of in learned_from.items() if other in memories}
+        learned_from = {**kept, name: known}
     if learned_from is state.learned_from:
         return state
     return structs.replace(state, memories=memories, learned_from=learned_from)
 
 
 def _measured_by(rule: Rule, windows: Mapping[str, Window]) -> tuple[str, ...]:
-    """The fingerprints of a rule's metrics; none where a rule of the user's own does not name them."""
+    """The fingerprints of a rule's metrics, empty for one without samples: a misspelt queue that was never read is nothing to learn from.
+    None where a rule of the user's own does not name its metrics.
+    """
     with suppress(Exception):
-        return tuple(windows.get(metric, EMPTY).origin.fingerprint for metric in metrics_of(rule))
+        of = (windows.get(metric, EMPTY) for metric in metrics_of(rule))
+        return tuple(window.origin.fingerprint if window.times or window.readings else "" for window in of)
     return ()
 
 

@@ -5,7 +5,8 @@ A metric that is made to read another queue keeps its name, and by its name its 
 and decide side by side, each with its own `tidemark.toml` and settings:
 
 * a window follows the reports: the first that measures something else, as the process that decides on it expects, begins it anew;
-* from then on reports of the former kind are dropped, until none of the new kind came for a while (the deployment was rolled back);
+* once it has a sample, reports of the former kind are dropped, until none of the new kind came for a while (the deployment was rolled
+  back);
 * a process decides only by windows of what its own configuration asks for. For any other, a metric has no samples.
 
 So two versions never empty a window in turns. Reports and windows without a fingerprint are those of 0.2.0, and are taken for what is there.
@@ -68,11 +69,12 @@ def _is_former(window: Window, spec: WindowSpec, reported: str, at: float, now: 
     origin, latest = window.origin, now + max(spec.interval, 1.0)
     if origin.since is None or origin.since > latest:
         return False
-    if reported != origin.former:
-        return at <= origin.since
     times = window.readings.times if window.readings is not None else window.times
-    read_at = times[-1] + spec.delay if times else -inf
-    heard = max(read_at, -inf if window.failure is None else window.failure.at)
+    if (
+        reported != origin.former or not times
+    ):  # without a sample, nothing was read there yet: a misspelt name, put right
+        return at <= origin.since
+    heard = max(times[-1] + spec.delay, -inf if window.failure is None else window.failure.at)
     return heard <= latest and at - heard <= max(OVERLAP, GAP_INTERVALS * spec.interval)
 
 

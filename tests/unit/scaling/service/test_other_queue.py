@@ -9,13 +9,15 @@ import pytest
 from scaling.config.policy_file import load_config
 from scaling.drains.draining import EVERY_WORKER
 from scaling.log_entry import LogKind
-from scaling.model import Controls, EffectRecord, MetricsReport, Reason
+from scaling.measuring.memories import with_own_memories
+from scaling.model import Controls, EffectRecord, MetricsReport, Reason, TargetState
 from scaling.notice import Acknowledged
 from scaling.rules.service_level import memory as service_level
 from scaling.service import messages, registry
 from scaling.shadow import memory as shadows
-from scaling.window import Origin
+from scaling.window import EMPTY, Origin, Window
 from tests.support.scaling.runner import MINUTE, World
+from tests.support.scaling.runner import full as samples
 
 SETTINGS = {
     "Orders": "DefaultEndpointsProtocol=https;AccountName=acme;AccountKey=a2V5;EndpointSuffix=core.windows.net",
@@ -126,6 +128,10 @@ async def test_it_is_said_once_since_when_a_metric_measures_something_else():
     ]
     assert (await last(world)).note == "collecting backlog, 3 of 5 min"
     assert [entry.reason for entry in await world.entries(LogKind.VERIFY)] == [Reason.INCOMPLETE_WINDOW]
+
+
+def full(value: float, *, of: str) -> Window:
+    return msgspec.structs.replace(samples(value), origin=Origin(of))
 
 
 OTHERS = {
@@ -278,6 +284,22 @@ async def test_a_read_that_fails_keeps_the_new_queue_the_one_that_counts():
     assert (await window(world)).values == [60.0]
 
 
+async def test_a_misspelt_queue_that_is_put_right_counts_at_once():
+    world = Versions(of("orders"), of("odrers"), capacity=5)
+    await world.report(world.old, world.old, 60.0)
+    read = world.collector.read
+
+    def fail():
+        raise OSError("does not exist")
+
+    world.collector.read = fail
+    await world.report(world.new, world.new, 0.0)
+    world.collector.read = read
+    await world.report(world.old, world.old, 70.0)
+
+    assert (await window(world)).values == [70.0]
+
+
 # -- what 0.2.0 stored and sent
 
 
@@ -340,6 +362,54 @@ async def test_a_rule_learns_anew_where_the_other_queue_has_another_name():
     await minutes(world, 1, 60.0)
 
     assert (await learned(world)).since == world.clock.now
+
+
+async def test_a_rule_forgets_nothing_for_a_misspelt_queue_that_was_never_read():
+    world = World(of("orders", SERVICE_LEVEL), capacity=5)
+    await minutes(world, 9, 100.0)
+    read, known = world.collector.read, (await world.state()).memories
+
+    def fail():
+        raise OSError("does not exist")
+
+    world.policy, world.collector.read = of("odrers", SERVICE_LEVEL), fail
+    await minutes(world, 2, 0.0)
+    assert (await world.state()).memories == known
+    world.policy, world.collector.read = of("orders", SERVICE_LEVEL), read
+    await minutes(world, 1, 100.0)
+
+    assert (await learned(world)).observations == service_level.decode(
+        known["service_level"]
+    ).observations + 1
+
+
+BOTH = ("orders", "age")
+
+
+@pytest.mark.parametrize(
+    ("before", "backlog", "age", "is_kept", "after"),
+    [
+        (BOTH, full(1.0, of="orders"), full(1.0, of="age"), True, BOTH),
+        (BOTH, full(1.0, of="bills"), full(1.0, of="age"), False, ("bills", "age")),
+        (BOTH, full(1.0, of="orders"), full(1.0, of="other"), False, ("orders", "other")),
+        (BOTH, full(1.0, of="bills"), EMPTY, False, ("bills",)),
+        (BOTH, EMPTY, full(1.0, of="age"), True, BOTH),
+        (BOTH, full(1.0, of="orders"), EMPTY, True, BOTH),
+        (("orders",), full(1.0, of="orders"), full(1.0, of="age"), True, BOTH),
+        ((), full(1.0, of="orders"), full(1.0, of="age"), True, BOTH),
+    ],
+)
+def test_what_a_rule_has_learned_goes_with_what_it_was_learned_from(before, backlog, age, is_kept, after):
+    """A metric without samples was not read, and says nothing; one more or one fewer changes nothing."""
+    second = TOML.partition("maximum = 10")[2].replace("backlog", "age") + 'count = "oldest_age"\n'
+    rules = configured(TOML + second + SERVICE_LEVEL + 'oldest_age = "age"\n')
+    state = TargetState(
+        memories={"service_level": b"known"}, learned_from={"service_level": before} if before else {}
+    )
+    left = with_own_memories(rules, {"backlog": backlog, "age": age}, state)
+
+    assert ("service_level" in left.memories) is is_kept
+    assert left.learned_from == {"service_level": after}
 
 
 @pytest.mark.parametrize("name", ["backlog", "orders"])
