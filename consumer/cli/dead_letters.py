@@ -37,7 +37,7 @@ from consumer.ports import DeadLetterStore
 from consumer.stores.dead_letter_document import to_document
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.log import terminal
+from tidemark.foundation.log.tables import FittedTable
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import count_text, time_text
 
@@ -74,7 +74,7 @@ def list_(
         return
     widest = max((len(dead_letter.id) for dead_letter in dead_letters), default=0)
     due = ("due",) if parked else ()
-    table = terminal.table(
+    table = FittedTable(
         Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", *due, "bytes"
     )
     parts = support.open_parts(root, hub, dry_run=True)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from consumer.cli.support import console, number, plain
 from consumer.leasing.start_position import why_foreign
 from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
-from tidemark.foundation.log import terminal
+from tidemark.foundation.log.tables import FittedTable
 from tidemark.foundation.wording import count_text, duration_text
 
 
@@ -75,7 +75,7 @@ def row_of(
 
 
 def print_rows(rows: Sequence[Row], now: float) -> None:
-    table = terminal.table("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
+    table = FittedTable("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
     for row in rows:
         checkpoint = row.checkpoint
         if checkpoint is None:

@@ -17,7 +17,8 @@ from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_setting
 from tidemark.foundation.http.callers import NOBODY, named
 from tidemark.foundation.http.deployed_options import Account, App, By, account_here
 from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, connection_text, reached
-from tidemark.foundation.log.terminal import print_json, table
+from tidemark.foundation.log.tables import FittedTable
+from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import count_text, duration_text, number_text, percent_text
 
@@ -163,7 +164,7 @@ def _show(consumer: ConsumerView) -> None:
         own_rate = f"{order.rate:g} {unit} for each instance" if order.rate is not None else ""
         kind = own_rate or f"{order.fleet_rate:g} {unit} for all together"
         console.print(f"  ordered: {kind}, by {escape(one_line(order.by))}", soft_wrap=True)
-    instances = table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
+    instances = FittedTable("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
     for one in consumer.instances:
         instances.add_row(
             *(escape(one_line(one.instance)), one.state, duration_text(one.age), _number(one.written_per_s)),
@@ -183,7 +184,7 @@ def _show(consumer: ConsumerView) -> None:
 
 
 def _show_partitions(partitions: Iterable[PartitionView]) -> None:
-    shown = table("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
+    shown = FittedTable("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
     for part in partitions:
         shown.add_row(*_cells(part))
     console.print(shown)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from scaling.config.policy import Policy
 from scaling.shadow.comparison import ShadowView
-from tidemark.foundation.log import terminal
+from tidemark.foundation.log.tables import FittedTable
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import did_you_mean, duration_text, number_text, percent_text, time_text
@@ -52,7 +52,7 @@ def show(console: Console, views: Mapping[str, ShadowView]) -> None:
 
 def _table(views: Mapping[str, ShadowView]) -> Table:
     units = " or ".join(sorted({view.unit for view in views.values()}))
-    table = terminal.table("target", "rules", "now", "wanted", units, "late", "agree", "since")
+    table = FittedTable("target", "rules", "now", "wanted", units, "late", "agree", "since")
     for name, view in views.items():
         since = "" if view.since is None else f"{time_text(view.since)}, {duration_text(view.seconds)} seen"
         decides, simulated = (

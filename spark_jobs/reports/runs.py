@@ -12,7 +12,7 @@ from typer import Argument, Option
 from spark_jobs.sources.files.input_files import mounted
 from spark_jobs.tables.runs import Run
 from tidemark.analysis.errors import InputError, JobError
-from tidemark.foundation.log import terminal
+from tidemark.foundation.log.tables import FittedTable
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.version import install_hint
 
@@ -45,9 +45,7 @@ def command(
         for run in runs:
             print(msgspec.json.encode({name: getattr(run, name) for name in _SHOWN}).decode())
         return
-    table = terminal.table(
-        "run", "finished (UTC)", "check", "counts", "inputs", "settings", title=runs[0].job
-    )
+    table = FittedTable("run", "finished (UTC)", "check", "counts", "inputs", "settings", title=runs[0].job)
     for run in runs:
         check = "; ".join(run.failures) or "passed"
         counts = "\n".join(f"{name} {count:,.10g}" for name, count in run.counts.items())

@@ -42,7 +42,8 @@ from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import SettingsError, StoreUnavailableError
 from tidemark.foundation.http.deployed_options import Account, App, By, account_here
 from tidemark.foundation.http.which_app import connection_text
-from tidemark.foundation.log.terminal import Console, print_json, table
+from tidemark.foundation.log.tables import FittedTable
+from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.version import install_hint
@@ -91,7 +92,7 @@ def status(
     if json_:
         print_json(seen)
         return
-    shown = table("target", "now", "wanted", "bounds", "reason")
+    shown = FittedTable("target", "now", "wanted", "bounds", "reason")
     for view in views:
         bounds = f"{view.minimum}..{view.maximum} {view.unit}"
         shown.add_row(*map(as_text, (view.target, view.current, view.desired, bounds, _reason(view))))

@@ -280,21 +280,3 @@ def test_a_consumer_that_waits_for_the_local_stack_says_so(tmp_path, monkeypatch
 )  # fmt: skip
 def test_where_a_connection_leads_is_shown_beside_its_setting_and_never_a_secret(settings, shown):
     assert connection_text(settings, STORAGE, "storage") == f"storage: {shown}"
-
-
-@pytest.mark.parametrize("width", [20, 40, 80])
-def test_a_table_on_a_narrow_terminal_cuts_nothing(width, capsys):
-    cells = ("plan-of-orders-in-western-europe", "collect_failed", "external_change", "1..10 instances")
-    shown = terminal.table("target", "reason", "was", "bounds")
-    shown.add_row(*cells)
-
-    terminal.Console(width=width).print(shown)
-
-    printed = capsys.readouterr().out
-    columns = zip(
-        *(line.split("│")[1:-1] for line in printed.splitlines() if line.startswith("│")), strict=True
-    )
-    assert ["".join("".join(column).split()) for column in columns] == [
-        "".join(cell.split()) for cell in cells
-    ]
-    assert "…" not in printed

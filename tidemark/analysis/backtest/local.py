@@ -37,7 +37,7 @@ from tidemark.analysis.options import CONFIG, Allow, Grid, Processes, RunningCon
 from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
 from tidemark.foundation.app_settings import read_beside
-from tidemark.foundation.log import terminal
+from tidemark.foundation.log.tables import FittedTable
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.wording import percent_text
@@ -151,7 +151,7 @@ def _read(arrivals: Path | None, log: Path | None, plan: Plan) -> Readings:
 
 def show(analysis: Analysis) -> None:
     """The recommendations as a table on the terminal."""
-    table = terminal.table("target", "recommended", "late", "now", "cost", "now", "held out")
+    table = FittedTable("target", "recommended", "late", "now", "cost", "now", "held out")
     for line in advice(analysis):
         late = (percent_text(share, 2) for share in (line.late_share, line.late_share_running))
         cost = (f"{amount:,.2f}" for amount in (line.cost, line.cost_running))

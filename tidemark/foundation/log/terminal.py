@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import typer
 from rich.console import Console as RichConsole
-from rich.table import Column, Table
 from rich.text import Text
 
 from tidemark.foundation.sanitize import json_without_secrets, without_secrets
@@ -24,14 +23,6 @@ class Console(RichConsole):
         shown = super().render_str(text, **options)
         hidden = without_secrets(shown.plain)
         return shown if hidden == shown.plain else Text(hidden, shown.style)
-
-
-def table(*columns: str | Column, title: str | None = None) -> Table:
-    """A table that cuts nothing on a narrow terminal: what does not fit goes on in the next line, also within a word."""
-    made = Table(*columns, title=title)
-    for column in made.columns:
-        column.overflow = "fold"
-    return made
 
 
 def print_json(value: object) -> None:
