@@ -1,4 +1,4 @@
-"""docs/images/autoscaling-grid.svg and the README's table by service, drawn from the file of results.
+"""docs/images/autoscaling-grid.svg and the tables by service of both READMEs, drawn from the file of results.
 
 python -m benchmarks.autoscaling.report
 """
@@ -27,6 +27,7 @@ from benchmarks.autoscaling.grid import (
 
 FILE = Path(__file__).parents[2] / "docs" / "images" / "autoscaling-grid.svg"
 README = Path(__file__).parents[1] / "README.md"
+FRONT = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- by service: benchmarks.autoscaling.report -->\n", "<!-- end -->\n"
 
 ALLOWED, FEW = 1.0, 3.0
@@ -160,12 +161,52 @@ def _markdown(
     return [f"| {title} | {head} |", "|---" * (len(SLOW) + 1) + "|", *lines]
 
 
-def with_table(readme: str, rows: Mapping[Cell, Row]) -> str:
-    """The README with its table by service as the rows have it."""
+FRONT_WORLDS = {
+    "10/16": "messages of 1.6 s, 16 at once",
+    "0.5/16": "of 32 s, 16 at once",
+    "(1/30)/1": "of 30 s, one at a time",
+}
+
+
+def front_table(rows: Mapping[Cell, Row]) -> str:
+    """Markdown for the first page: what an App Service plan gets, in three worlds."""
+    cells = [
+        ("`service_level`, Event Hubs", Cell(sense="Event Hubs", limit=PLAN)),
+        ("`service_level`, storage queues", Cell(sense="storage queue", limit=PLAN)),
+        (
+            "`service_level`, Service Bus, whose counts may be read once a minute",
+            Cell(sense="Service Bus", look=60, limit=PLAN),
+        ),
+        (
+            "`service_level` that knows the concurrency alone, every 15 s",
+            Cell(sense="+ concurrency", limit=PLAN),
+        ),
+    ]
+    shown = [(name, [rows.get(replace(cell, world=world)) for world in FRONT_WORLDS]) for name, cell in cells]
+    for peer in ("KEDA", "Functions"):
+        best = [best_target(rows, Cell(world), peer) for world in FRONT_WORLDS]
+        shown.append((f"{peer}, the best of four targets in each column", best))
+    azure = [rows.get(Cell(world, policy="AzureMonitor 0.875")) for world in FRONT_WORLDS]
+    shown.append(
+        (
+            "Azure Monitor autoscale, out above 7/8 and in below 1/2 of what instances process at once",
+            azure,
+        )
+    )
+    lines = [
+        f"| {name} | {' | '.join(text_of(row).replace('x ', ', ') for row in own)} |" for name, own in shown
+    ]
+    head = f"| | {' | '.join(FRONT_WORLDS.values())} |"
+    return "\n".join([head, "|---" * (len(FRONT_WORLDS) + 1) + "|", *lines, ""])
+
+
+def with_table(readme: str, text: str) -> str:
+    """The README with the table between its marks."""
     before, _, rest = readme.partition(BEGIN)
-    return before + BEGIN + "\n" + table(rows) + "\n" + END + rest.partition(END)[2]
+    return before + BEGIN + "\n" + text + "\n" + END + rest.partition(END)[2]
 
 
 if __name__ == "__main__":
     FILE.write_text(draw(read(RESULTS)), encoding="utf-8")
-    README.write_text(with_table(README.read_text(encoding="utf-8"), read(RESULTS)), encoding="utf-8")
+    for page, text in ((README, table(read(RESULTS))), (FRONT, front_table(read(RESULTS)))):
+        page.write_text(with_table(page.read_text(encoding="utf-8"), text), encoding="utf-8")

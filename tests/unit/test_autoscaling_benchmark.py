@@ -358,10 +358,12 @@ def test_the_whole_grid_has_each_cell_by_a_name_of_its_own_and_can_be_restricted
 
 
 def test_picture_and_table_of_the_docs_are_drawn_from_the_file_of_results():
-    rows, readme = grid.read(grid.RESULTS), report.README.read_text(encoding="utf-8")
+    rows = grid.read(grid.RESULTS)
 
     assert report.FILE.read_text(encoding="utf-8") == report.draw(rows)
-    assert report.with_table(readme, rows) == readme
+    for page, table in ((report.README, report.table(rows)), (report.FRONT, report.front_table(rows))):
+        text = page.read_text(encoding="utf-8")
+        assert report.with_table(text, table) == text
 
 
 def test_a_peer_is_shown_with_its_cheapest_target_that_keeps_the_objective():
