@@ -211,9 +211,10 @@ async def _plan(
         await receiver.close()
     planned = []
     for (target, first), state in zip(targets, states, strict=True):
-        before = stored.get(target.partition)
-        effect = effect_of(before, target, state)
-        planned.append((row_of(target.partition, before, None), (target, first), effect))
+        row = row_of(target.partition, stored.get(target.partition), state, receiver.created_at)
+        # A position of the hub before says of no event of this one that it is settled.
+        effect = effect_of(None if row.foreign else stored.get(target.partition), target, state)
+        planned.append((row, (target, first), effect))
     return planned
 
 

@@ -104,7 +104,9 @@ def print_rows(rows: Sequence[Row], now: float) -> None:
 def position_of(row: Row) -> str:
     if row.unreadable:
         return "unreadable"
-    return position_text(row.checkpoint) if row.checkpoint else "none"
+    if row.checkpoint is None:
+        return "none"
+    return f"{position_text(row.checkpoint)}{' of another hub' if row.foreign else ''}"
 
 
 def position_text(checkpoint: Checkpoint) -> str:

@@ -22,6 +22,7 @@ from consumer.model import (
     DeadLetter,
     Dropped,
     Event,
+    Origin,
     Outcome,
     PartitionState,
     Rejection,
@@ -436,6 +437,28 @@ def test_what_an_event_brought_moves_no_cursor(parts, tidemark):
     assert "\\x1b" in listed
     assert '{"a": "\\x1b[2J"\n\\u202e}' in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(listed + shown)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("--latest", "partition 1: 54 of another hub -> 9: 10 events skipped"),
+        (
+            "--earliest",
+            "partition 1: 54 of another hub -> the beginning: nothing is skipped or written again",
+        ),
+    ],
+)
+def test_what_a_position_of_a_hub_that_was_created_anew_skips_is_counted_by_the_new_hub(
+    parts, tidemark, where, told
+):
+    """The position at 54 is of the hub before, of which nothing is written again; of this one, 0 to 9 are not settled."""
+    before = Origin(round((T0 - 9999.0) * 1000), 2)
+    asyncio.run(parts.positions.put(Checkpoint("1", 54, "o54", ((57, 58),), origin=before), deadline=1e12))
+
+    result = tidemark("checkpoints", "set", "--partition", "1", where, "--dry-run")
+
+    assert told in result.output
 
 
 def test_replay_deletes_what_is_written_and_prints_what_still_fails(parts, tidemark):
