@@ -371,7 +371,7 @@ def dead_letter_id(hub: str, consumer_group: str, place: str, number: object) ->
 
 class DeadLetter(Struct, frozen=True):
     """A rejected event, with all that is needed to replay it. `records` names those of its `of` records that are not written (see
-    name_of); empty: unknown, or one. `epoch` is the claim that parked it; 0: none, or unknown.
+    name_of); empty: unknown, or one. `epoch` is the claim that stored it, if it is parked or has several records; 0: unknown.
     """
 
     hub: str

@@ -75,6 +75,7 @@ class Driver:
             settings.call_timeout,
             settings.dry_run,
             lambda sink, reached: self.on_answer and self.on_answer(sink, reached),
+            lambda partition: self.pipeline.epoch(partition),
         )
         self._parking: Parking | None = None
         self._routes: Routes | None = None  # as the sink returned them when it was opened

@@ -27,7 +27,8 @@ _T = TypeVar("_T")
 @dataclass(eq=False)
 class Calls:
     """`stream` is hub and consumer group, which dead letters name; `timeout` is the seconds that a call may take. In a dry run
-    nothing is called. `on_answer` is called after each write with the name of the sink and whether it was reached.
+    nothing is called. `on_answer` is called after each write with the name of the sink and whether it was reached; `epoch` returns
+    that of the present claim of a partition.
     """
 
     sink: Sink
@@ -37,8 +38,9 @@ class Calls:
     timeout: float
     dry_run: bool
     on_answer: Callable[[str, bool], object]
+    epoch: Callable[[str], int | None]
     joining: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held from `joined` until the dead letter is stored."""
+    """Held from `guarded` until the dead letter is stored."""
 
     def deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.timeout
@@ -75,13 +77,14 @@ class Calls:
             DeadLetter(
                 *(*self.stream, refused.record.event, refused.rejection, refused.attempts, now),
                 *names_of(refused.records),
+                self.epoch(refused.record.event.partition) or 0,
             )
             for refused in rejected
         ]
         try:
             async with self.joining:
                 letters = [
-                    await self.joined(letter) if refused.joins else letter
+                    await self.guarded(letter, joins=refused.joins)
                     for refused, letter in zip(rejected, letters, strict=True)
                 ]
                 await self.answered(
@@ -92,13 +95,22 @@ class Calls:
             return False
         return True
 
-    async def joined(self, letter: DeadLetter) -> DeadLetter:
-        """The dead letter with the records that its event has in the stored one, which it replaces. Raises TidemarkError."""
+    async def guarded(self, letter: DeadLetter, *, joins: bool) -> DeadLetter:
+        """The dead letter as it is stored. One that names some of an event's records has its claim's epoch, so that it cannot arrive late
+        over one of a later claim, which names others; if it `joins`, those of the stored one are in it. Raises TidemarkError.
+        """
         if letter.of == 1:
-            return letter
+            return structs.replace(letter, epoch=0)
+        if not letter.epoch:
+            raise FencedError(f"partition {letter.event.partition}: the claim is over")
         store = cast("DeadLetterStore", self.dead_letters)
         earlier = await self.answered("the dead letters", store.get(letter.id))
         if earlier is None:
+            return letter
+        if earlier.epoch > letter.epoch:  # of a later claim, or without checkpoints epochs began anew
+            await self.check_claims([Claim(letter.event.partition, "this one", letter.epoch)])
+        letter = structs.replace(letter, epoch=max(letter.epoch, earlier.epoch))
+        if not joins:
             return letter
         is_known = letter.records and earlier.records and earlier.of == letter.of
         names = {*letter.records, *earlier.records} if is_known else ()

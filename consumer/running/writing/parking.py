@@ -384,9 +384,10 @@ class Parking:
             time.time(),
             tuple(sorted(names)) if entry.of > 1 else (),
             entry.of,
+            self._calls.epoch(letter.event.partition) or 0,
         )
         async with self._calls.joining:
-            final = await self._calls.joined(final)
+            final = await self._calls.guarded(final, joins=True)
             storing = self._calls.dead_letters.put([final], deadline=self._calls.deadline())
             await self._calls.answered("the dead letters", storing)
         entry.is_over = entry.is_dead_letter = True

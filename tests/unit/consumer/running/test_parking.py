@@ -527,6 +527,10 @@ class OneOfTwo(Sink):
         return results
 
 
+def apart(event, documents):
+    return [Write(event, {**documents[0], "id": name}, index) for index, name in enumerate("xy")]
+
+
 def twice(event, documents):
     return [Write(event, documents[0], index) for index in range(2)]
 
@@ -727,6 +731,51 @@ async def test_a_record_behind_one_whose_dead_letter_could_not_be_stored_at_once
     assert [each.records async for each in world.dead_letters.list()] == [("0",)]
 
 
+async def test_a_dead_letter_that_arrives_late_takes_no_record_from_that_of_a_later_owner():
+    class Late(MemoryDeadLetterStore):
+        """The first request is on its way for long."""
+
+        late = ()
+
+        async def put(self, dead_letters, *, deadline):
+            if not self.late:
+                self.late = dead_letters
+                await asyncio.Event().wait()
+            await super().put(dead_letters, deadline=deadline)
+
+    world = World(ParkingRules())
+    world.sink, world.dead_letters = OneOfTwo(), Late()
+    preparation = Preparation(world.sink.prepare, mapping=apart)
+    driver, epoch = await world.start(preparation=preparation)
+    await driver.receive("0", epoch, events("a"))
+    await asyncio.sleep(5.0)
+    await driver.aclose()
+    world.sink.answers[1] = Outcome.REJECT
+    driver, epoch = await world.start("other", preparation=preparation)
+    await driver.receive("0", epoch, events("a"))
+    await driver.settled("0", epoch)
+    await driver.aclose()
+    await world.dead_letters.put(world.dead_letters.late, deadline=now() + 5.0)
+
+    assert [each.records for each in world.dead_letters.late] == [("0",)]
+    assert [each.records async for each in world.dead_letters.list()] == [("0", "1")]
+
+
+async def test_without_checkpoints_a_dead_letter_of_several_records_replaces_one_of_a_higher_epoch():
+    world = World(ParkingRules())
+    world.sink = OneOfTwo()
+    world.sink.answers = [Outcome.REJECT, Outcome.REJECT]
+    [event] = events("a")
+    letter = DeadLetter("hub", "group", event, Rejection("status_404", "no parent"), 1, 0.0, ("0",), 2, 57)
+    await world.dead_letters.put([letter], deadline=now() + 5.0)
+    driver, epoch = await world.start(preparation=Preparation(world.sink.prepare, mapping=apart))
+    await driver.receive("0", epoch, [event])
+    await driver.settled("0", epoch)
+    await driver.aclose()
+
+    assert [each.records async for each in world.dead_letters.list()] == [("0", "1")]
+
+
 async def test_a_parked_record_whose_last_attempt_fails_joins_the_dead_letter_of_its_event():
     class Refusing(OneOfTwo):
         async def write(self, batch, *, deadline):
@@ -746,7 +795,7 @@ async def test_a_parked_record_whose_last_attempt_fails_joins_the_dead_letter_of
     [letter] = [each async for each in world.dead_letters.list()]
 
     assert (early.records, early.of) == (("0",), 2)
-    assert (letter.records, letter.of, letter.epoch) == (("0", "1"), 2, 0)
+    assert (letter.records, letter.of, letter.epoch) == (("0", "1"), 2, epoch)
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
