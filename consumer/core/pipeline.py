@@ -118,8 +118,8 @@ class Pipeline:
         partition = self._backlog.find_claimed(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
-        if item.last_enqueued is not None:
-            partition.last_enqueued = max(item.last_enqueued, partition.last_enqueued or 0)
+        if (newest := item.last_enqueued) is not None:  # -1: the partition is empty
+            partition.last_enqueued = max(newest, partition.last_enqueued or newest)
         if works := self._backlog.receive_all(partition, item.records):  # the hot path
             self._lanes.add_all(works, now)
             self.totals.received += len(works)

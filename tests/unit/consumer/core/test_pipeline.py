@@ -904,3 +904,14 @@ def test_no_checkpoint_skips_what_is_beyond_an_event_that_is_written_in_part():
 
     checkpoint = only(world.tick(5.0), SaveCheckpoint).checkpoint
     assert (checkpoint.sequence_number, checkpoint.beyond) == (-1, ())
+
+
+def test_an_empty_partition_has_no_lag():
+    pipeline = Pipeline(BacklogLimits(), BatchLimits(), Routes(), rate=None, transactional=False, now=0.0)
+    pipeline.handle(PartitionClaimed(Claim("0", "me", 1)), now=0.0)
+    lags = [pipeline.statistics(0.0).partitions[0].lag]
+    for newest in (-1, 0, -1):
+        pipeline.handle(EventsReceived("0", 1, (), newest), now=1.0)
+        lags.append(pipeline.statistics(1.0).partitions[0].lag)
+
+    assert lags == [None, 0, None, None]
