@@ -119,7 +119,7 @@ class Pipeline:
         if partition is None or partition.draining:
             return
         if (newest := item.last_enqueued) is not None:  # -1: the partition is empty
-            partition.last_enqueued = max(newest, partition.last_enqueued or newest)
+            partition.last_enqueued = max(n for n in (newest, partition.last_enqueued) if n is not None)
         if works := self._backlog.receive_all(partition, item.records):  # the hot path
             self._lanes.add_all(works, now)
             self.totals.received += len(works)
