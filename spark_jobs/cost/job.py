@@ -33,7 +33,7 @@ from tidemark.analysis.advise.local import read_targets
 from tidemark.analysis.cost import local, page, tables
 from tidemark.analysis.cost.account import Account, Billed, totals
 from tidemark.analysis.cost.charges import MANIFEST, check_once, newest_runs, run_of, sources_of
-from tidemark.analysis.cost.local import LIMITED, one_currency
+from tidemark.analysis.cost.local import LIMITED, check_names, one_currency
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.input_files import TABLE_ENDINGS
@@ -62,7 +62,8 @@ def run(spark: SparkSession, settings: Settings) -> str:
     was found than is allowed.
     """
     known = os.environ if settings.app_settings is None else settings.app_settings
-    billed = billed_targets(read_targets(settings.config, known), known, settings.options)
+    targets = read_targets(settings.config, known)
+    billed = billed_targets(targets, known, settings.options)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     charges = read_charges(spark, settings.costs, resources_of(billed), settings.options.amount)
     with input_errors(), small_batches(spark), cached(charges):
@@ -78,7 +79,8 @@ def run(spark: SparkSession, settings: Settings) -> str:
         with cached(together.mapInArrow(work, from_arrow_schema(ACCOUNTS))) as accounts:
             owners = Counter(target.resource for target in billed.values())
             owned = sum(row["rows"] * owners[row["resource"]] for row in rows)
-            return load(spark, results, settings, accounts, account, owned)
+            configured = frozenset(() if targets is None else targets.names)
+            return load(spark, results, settings, accounts, account, owned, configured)
 
 
 def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
@@ -168,9 +170,11 @@ def load(
     frame: DataFrame,
     account: RowAccount,
     charges: int,
+    configured: frozenset[str],
 ) -> str:
     """Writes the tables and the report; returns the report's path. `charges` are those of all targets, a resource's once for
-    each target that it is. Raises JobError where not all of the log and of the charges is in an account.
+    each target that it is. Raises JobError where not all of the log and of the charges is in an account, and InputError, before
+    anything is written, for an option about a target that is neither `configured` nor in the log.
     """
     with watch(spark, "joining bills and capacities"):
         rows_found = collected(frame.select("target", "account", "entries", "charges").orderBy("target"))
@@ -181,6 +185,7 @@ def load(
             f"--log {settings.log} has no capacity in the time asked for; a scaling log is accepted"
         )
     accounts = [account_of(bytes(row["account"])) for row in rows]
+    check_names(settings.options, configured.union(costs.billed.target for costs in accounts))
     with watch(spark, f"writing {settings.output}"):
         for name in tables.ALL:
             results.write(name, frame.select(F.explode(name).alias("row")).select("row.*"))

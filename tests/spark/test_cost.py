@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost.job import Settings, read_charges, run
-from tests.spark.result_files import read
+from tests.spark.result_files import read, runs
 from tests.support.analysis import write_files
 from tests.unit.analysis.cost.test_costs import (
     CLASSIC,
@@ -99,3 +100,12 @@ def test_what_is_no_export_or_there_twice_is_told_by_its_file(spark, folder):
         InputError, match=r"twice, in file:.*copy\.CSV and in file:.*focus\.csv: exports of two"
     ):
         run(spark, settings)
+
+
+def test_an_option_about_a_target_that_nobody_knows_is_refused_before_anything_is_written(spark, folder):
+    settings = replace(settings_of(folder), options=structs.replace(OPTIONS, prices={"odrers": 0.2}))
+
+    with pytest.raises(InputError, match="--price names the target 'odrers'; known are db, orders"):
+        run(spark, settings)
+
+    assert runs(settings.output) == []
