@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
@@ -19,6 +20,7 @@ from tidemark.commands.access.api import ApiAccess
 from tidemark.commands.access.protocol import Access
 from tidemark.commands.access.storage import StorageAccess
 from tidemark.foundation import app_settings
+from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError, TidemarkError
 from tidemark.foundation.http.deployed_app import app_named
 from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, reached, say_if_slow
@@ -108,6 +110,18 @@ def _run(
         fail(str(error))
     except ConflictError:
         fail("other orders for this target kept arriving; try again")
+
+
+def next_command(out: Path, linted: Path, root: Path) -> str:
+    """What checks a file that was written, and no other one."""
+    move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
+    return f"Next: {move}tidemark lint{root_option(root)}"
+
+
+def root_option(root: Path) -> str:
+    """How a command that is shown names the folder: not at all where it would find it."""
+    found = root.resolve() in {COMMAND_ROOT.resolve(), Path.cwd()}
+    return "" if found else f" --root {quote(str(root))}"
 
 
 def fail(message: str) -> NoReturn:

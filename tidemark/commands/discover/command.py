@@ -16,7 +16,7 @@ from typer import Option
 
 from scaling.scalers.arm.clients import ENDPOINT, manager_text, open_resources
 from scaling.scalers.arm.errors import classify
-from tidemark.commands.access.where import Root, fail
+from tidemark.commands.access.where import Root, fail, next_command
 from tidemark.commands.discover.found import Discovery
 from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import Written, written
@@ -85,7 +85,7 @@ def discover_command(
     except AzureError as error:
         fail(classify(error).story)
     _tell(out, resources, made, settings_file)
-    console.print(escape(_next(out, linted, root)), soft_wrap=True)
+    console.print(escape(next_command(out, linted, root)), soft_wrap=True)
 
 
 def not_read(unread: Iterable[str]) -> Iterator[str]:
@@ -137,9 +137,3 @@ def _tell(out: Path, resources: Discovery, made: Written, settings_file: Path | 
         console.print("App settings it needs:")
         for name, value in made.settings.items():
             console.print(f"  {escape(name)}={escape(value)}", soft_wrap=True)
-
-
-def _next(out: Path, linted: Path, root: Path) -> str:
-    """What checks the file that was written, and no other one."""
-    move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
-    return f"Next: {move}tidemark lint" + ("" if root == COMMAND_ROOT else f" --root {root}")

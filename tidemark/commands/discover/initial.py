@@ -13,7 +13,7 @@ from rich.markup import escape
 from typer import Option
 
 from scaling.scalers.app_service.plan import plan_id
-from tidemark.commands.access.where import Root, fail, settings_of
+from tidemark.commands.access.where import Root, fail, root_option, settings_of
 from tidemark.commands.discover.command import console, keep
 from tidemark.commands.discover.found import Discovery, FoundSource, FoundTarget
 from tidemark.commands.discover.writing import Written, written
@@ -135,9 +135,9 @@ def _show_next(out: Path, made: Written, settings_file: Path, root: Path) -> Non
     if made.settings:
         names = ", ".join(made.settings)
         console.print(escape(f"{settings_file}: {names} added, no secret"), soft_wrap=True)
-    at = "" if root == COMMAND_ROOT else f" --root {quote(str(root))}"
+    at = root_option(root)
     console.print("Next:", soft_wrap=True)
-    console.print(escape(f"  tidemark lint {quote(str(out))}"), soft_wrap=True)
+    console.print(escape(f"  tidemark lint {quote(str(out))}{at}"), soft_wrap=True)
     console.print(
         escape(f"  tidemark doctor{at}      # with your own rights, once you have signed in: az login"),
         soft_wrap=True,

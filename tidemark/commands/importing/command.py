@@ -12,7 +12,7 @@ from rich.markup import escape
 from typer import Argument, Option
 
 from scaling.resource_id import ResourceId
-from tidemark.commands.access.where import Root, fail, settings_of
+from tidemark.commands.access.where import Root, fail, next_command, settings_of
 from tidemark.commands.importing.azure_monitor.setting import is_autoscale, read_autoscale_setting
 from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported, Written, written
@@ -60,8 +60,7 @@ def import_command(
     except (ValueError, OSError) as error:
         fail(str(error))
     _report(out, made, refused)
-    move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
-    console.print(escape(f"Next: {move}tidemark lint"), soft_wrap=True)
+    console.print(escape(next_command(out, linted, root)), soft_wrap=True)
     if refused:
         raise typer.Exit(1)
 

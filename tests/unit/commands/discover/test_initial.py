@@ -67,6 +67,7 @@ def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
     assert [line.split()[:2] for line in commands] == [
         *(["tidemark", "lint"], ["tidemark", "doctor"], ["azd", "up"])
     ]
+    assert all(line.split("#")[0].rstrip().endswith(f" --root {tmp_path}") for line in commands[:2])
     assert run(tmp_path, "lint").exit_code == 0, "the commands that follow come true"
     values = json.loads((tmp_path / "s.json").read_text())["Values"]
     assert values == {"OrdersBus__fullyQualifiedNamespace": "orders-bus.servicebus.windows.net"}

@@ -55,6 +55,9 @@ def test_a_file_that_is_there_is_kept_and_another_one_can_be_named(tmp_path):
         tmp_path, "-", "--out", tmp_path / "other.toml", "--resource-id", PLAN, input=given.read_bytes()
     )
 
+    assert done.output.endswith(
+        f"Next: move it to {tmp_path / 'tidemark.toml'}, then tidemark lint --root {tmp_path}\n"
+    )
     assert refused.exit_code == 1
     assert "is there already; move it away, or name another file with --out" in " ".join(
         refused.output.split()
