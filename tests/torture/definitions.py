@@ -1083,7 +1083,7 @@ async def letters_of(life):
 async def replay_letters(life):
     """Dead letters whose cause is gone are written again, more than once, each time what is left of them; then judges anew."""
     life.bad, life.late = set(), {}
-    life.trouble = False
+    life.trouble, life.rate = False, None  # which is of a consumer
     consumer = Consumer(life)
     await consumer.start()
     letters = [each async for each in life.letters.list()]
