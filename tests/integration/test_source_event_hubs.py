@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 from azure.eventhub import EventData
+from msgspec import structs
 
+from consumer.receiving.receiver import HubReceiver
+from spark_jobs.platform.consumer_hub import hub_on_cosmos
 from spark_jobs.sources.event_hubs.positions import Range
 from spark_jobs.sources.event_hubs.reading import batches_of
-from spark_jobs.sources.event_hubs.settings import HubSettings
+from spark_jobs.sources.event_hubs.settings import HubSettings, created_at
 from tests.support.servers.event_hubs import HUB, producing, running_server
 from tidemark.analysis.errors import InputError
 
@@ -51,6 +54,26 @@ async def test_a_task_reads_its_range_exactly(server):
     assert {(row["hub"], row["partition"], row["file"]) for row in rows} == {(HUB, "0", None)}
     assert dict(rows[0]["properties"]) == {"n": "700", "half": "0.5", "flag": "true", "raw": "/w=="}
     assert [row["offset"] for row in rows] == [str(each.offset) for each in stored[700:900]]
+
+
+async def test_when_the_hub_was_created_is_what_the_consumer_would_store_of_it(server):
+    """By it a reconciliation knows whether checkpoints are of the hub that it reads."""
+    settings = {
+        "EventHubConnection": server.connection_string(),
+        "EVENTHUB_NAME": HUB,
+        "COSMOS_DATABASE": "db",
+        "COSMOS_CONTAINER": "c",
+        "CosmosConnection__accountEndpoint": "https://x.documents.azure.com",
+    }
+    hub = hub_on_cosmos(settings, "a test reads")
+    receiver = HubReceiver(settings, "EventHubConnection", HUB, "$Default")
+    await receiver.partitions()
+    await receiver.close()
+
+    assert await asyncio.to_thread(created_at, hub, "tidemark") == receiver.created_at
+    elsewhere = structs.replace(hub, config=structs.replace(hub.config, hub="another"))
+    with pytest.raises(InputError, match="there is no event hub 'another'"):
+        await asyncio.to_thread(created_at, elsewhere, "tidemark")
 
 
 async def test_what_retention_took_fails_the_task_or_is_left_out(server):
