@@ -61,7 +61,7 @@ RETRIES = RetryPolicy(max_attempts=2, attempt_timeout=20.0, open_timeout=20.0)
 """Below the 60 s that the consumer gives a call; it tries again itself. Chosen."""
 _WAIT = WriteResult(
     Outcome.RETRY,
-    reason="the rest of a set that a killed process began to send has not arrived",
+    reason="the rest of a set that a killed process began to send has not arrived (docs/sinks.md, Event Hubs)",
     retry_after=0.1,
 )
 _BEHIND = WriteResult(Outcome.RETRY, reason="an event before it is rejected first", retry_after=0.0)
