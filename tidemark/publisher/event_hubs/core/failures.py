@@ -88,9 +88,10 @@ def of_forgotten_option(id_: int | None, reason: str) -> str:
 
 
 def of_other_events(pending: PendingSet, bookmark: str | None) -> str:
+    where = "" if pending.bookmark is None else f", after bookmark {bookmark!r} up to {pending.bookmark!r}"
     return (
-        f"the saved state has a set of {count_text(pending.count, 'event')} from {pending.first} on that may or may not be stored, after "
-        f"bookmark {bookmark!r} up to {pending.bookmark!r}; send exactly these events first, or give them up with "
+        f"the saved state has a set of {count_text(pending.count, 'event')} from {pending.first} on that may or may not be stored"
+        f"{where}; another producer that is still open may have sent it; send exactly these events first, or give them up with "
         "abandon_pending() (tidemark publish: --resend-unknown sends them as they are now, which doubles those that are stored)"
     )
 
