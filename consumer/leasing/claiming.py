@@ -154,6 +154,7 @@ def begin_at(
         hub_created_at=known.created_at,
         came_later=came_later(partition, everything.values(), known.hub),
         since=since_of(everything.values(), known.hub),
+        now=time.time(),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 
 from msgspec import Struct, structs
 
@@ -105,8 +106,12 @@ def start(
     hub_created_at: float | None = None,
     came_later: bool = False,
     since: float | None = None,
+    now: float = -inf,
 ) -> Start:
     """Where to begin in a partition. A `checkpoint` that is a text says why it cannot be read.
+
+    A partition without a checkpoint and without an event since the time of the policy begins behind its last event, if that time is
+    over (`now`): otherwise all that it has would count as lag for as long as nothing comes.
 
     `hub_created_at` is the service's time, epoch seconds. With the policy "latest", a partition that `came_later` than the
     consumer still begins at its earliest event, and one without a checkpoint begins at `since`, the start of the consumer
@@ -123,6 +128,12 @@ def start(
     ):
         where: float | str = since + 0.001 if since else "earliest"
         return _beginning(where, state, "no checkpoint, and others were there before")
+    if (
+        checkpoint is None
+        and isinstance(policy.start, float | int)
+        and state.last_enqueued_at < policy.start <= now
+    ):
+        return _beginning("latest", state, f"no checkpoint, and no event since time {policy.start:.0f}")
     if checkpoint is None:
         return _beginning(policy.start, state, "no checkpoint")
     if isinstance(checkpoint, str):

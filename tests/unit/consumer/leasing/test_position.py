@@ -106,6 +106,34 @@ def test_a_start_that_is_none_is_refused(wrong):
         PositionPolicy(start=wrong)
 
 
+@pytest.mark.parametrize(
+    ("told", "stored"),
+    [
+        (1000.5, (99, None)),  # behind the last event, at 1000.0: nothing that is there is wanted
+        (1000.0, (-1, 1000.0)),
+        (4_000_000_000.0, (-1, 4_000_000_000.0)),  # to come: what comes before it is left out
+    ],
+)
+async def test_a_partition_without_an_event_since_the_time_begins_behind_its_last_one(told, stored):
+    """With -1 as its position the lag would be all that it has, for as long as nothing comes: an autoscaler would go by it."""
+
+    class Hub:
+        created_at = 500.0
+
+        async def partitions(self):
+            return ["3"]
+
+        async def state(self, partition):
+            return state()
+
+    claim, begin = await claim_partition(
+        MemoryCheckpointStore(), Hub(), "3", "me", PositionPolicy(start=told)
+    )
+
+    assert (claim.checkpoint.sequence_number, claim.checkpoint.origin.time) == stored
+    assert (begin.sequence_number, begin.time) == ((99, None) if stored[0] == 99 else (None, told))
+
+
 async def test_a_claim_notes_and_logs_at_which_position_the_routes_were_found_changed(caplog):
     caplog.set_level("INFO")
 
