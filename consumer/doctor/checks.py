@@ -24,6 +24,7 @@ from consumer.config import (
 from consumer.decoding.registries import AzureRegistry, ConfluentRegistry
 from consumer.definition.loading import load_definition
 from consumer.definition.model import Definition, HubDefinition, SinkDefinition
+from consumer.doctor.positions import foreign_positions
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, parked_count, received
 from consumer.errors import UnreadableError
 from consumer.formats import DecoderName, registry_of
@@ -338,7 +339,8 @@ def _positions(hub: HubDefinition) -> Check:
                 others = await find_other_positions(config, stored, elsewhere, deadline=deadline)
             except UnavailableError as error:
                 return [unknown("positions", subject, str(error), "let it be read, or remove its setting")]
-        findings = [
+            findings = await foreign_positions(parts, stored, subject, deadline)
+        findings += [
             (failed if other.is_refused else warning)(
                 "positions", subject, f"{other.found}. {other.outcome}", f"to go on there, {TO_GO_ON}"
             )

@@ -8,7 +8,10 @@ import psycopg
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 
+from consumer.definition.loading import find_hub, load_definition
 from consumer.doctor import checks, trials
+from consumer.model import Checkpoint
+from consumer.running.assembly import Parts
 from consumer.stores.sql.tables import EVENTS, TABLES
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, CONSUMER_GROUP, EVENT_HUB, EVENT_HUB_PARTITIONS, Stack
@@ -28,6 +31,20 @@ NAMED = {
     "COSMOS_DATABASE": "flights",
     "COSMOS_CONTAINER": "flights",
 }
+
+
+def put_position(settings, partition, sequence_number):
+    """As a consumer of the hub with this name did, before it was created anew."""
+    definition = find_hub(load_definition(settings), None)
+
+    async def put():
+        store = Parts(definition.config, settings, definition).checkpoints()
+        await store.put(
+            Checkpoint(partition, sequence_number, "o"), deadline=asyncio.get_running_loop().time() + 20
+        )
+        await store.aclose()
+
+    asyncio.run(put())
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +247,30 @@ def test_how_long_the_host_waits(tmp_path, text, seconds):
 
     path.write_text(text)
     assert checks.function_timeout(path) == seconds
+
+
+@pytest.mark.parametrize(
+    ("decision", "verdict", "outcome"),
+    [
+        ("fail", Verdict.FAILED, "The next start refuses them"),
+        ("earliest", Verdict.WARNING, "The next start reads everything that the hub has"),
+        ("latest", Verdict.WARNING, "The next start begins at the latest event"),
+    ],
+)
+def test_positions_of_a_hub_that_was_created_anew(stack, decision, verdict, outcome):
+    hub = f"anew-{decision}"
+    stack.call(lambda: stack.server.event_hubs.create_hub(hub, 2))
+    named = {"EVENTHUB_NAME": hub, "CONSUMER_ON_FOREIGN_CHECKPOINT": decision}
+    settings = {**stack.settings, **named}
+    put_position(settings, "0", 41)
+
+    found = {name: finding for (name, _), finding in examined(stack, **named).items()}["positions"]
+
+    assert (found.verdict, found.found) == (
+        verdict,
+        f"1 of 1 position not of this hub: partition 0: it reaches to 41, the hub's last event is -1. {outcome}",
+    )
+    assert "CONSUMER_ON_FOREIGN_CHECKPOINT" in found.remedy
 
 
 def test_the_host_keeps_the_positions_of_a_trigger_and_the_consumer_which_hub_they_are_of(stack):
