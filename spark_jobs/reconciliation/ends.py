@@ -89,7 +89,8 @@ def refuse_between(ends: Sequence[Row], known: DataFrame) -> None:
             continue
         for other, latest in looked_at.items():
             of, before = split_place(other)
-            if of == partition and int(before or 0) < int(created) <= latest.timestamp() * 1000:
+            is_later = of == partition and int(before or 0) < int(created)
+            if is_later and latest is not None and int(created) <= latest.timestamp() * 1000:
                 raise InputError(
                     f"partition {partition}: documents have keys of a hub of this name that was created at {utc_text(int(created))}, and"
                     f" events came until {latest.isoformat()}. Which of them are of that hub is not known, so what is written of"
