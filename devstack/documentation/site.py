@@ -5,7 +5,8 @@
 The pages are read on GitHub first, so they hold nothing that only the site's generator understands. On the way to the site
 - a link that leaves docs/ becomes the address of that file in the repository, or plain text where no address is known;
 - a comment `<!-- ::: module -->` becomes the description of that module by mkdocstrings;
-- the script that the generator loads from another host is replaced by our own.
+- the script that the generator loads from another host is replaced by our own;
+- decisions (docs/adr) are left out of the search, which lists them before the pages that say what to do. The navigation has them.
 
 The generator has an environment of its own in `.site`: nothing else needs it. The standard library only.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+ADR = DOCS / "adr"
 SITE = ROOT / ".site"
 LOCK = ROOT / "requirements-docs.txt"
 SHIM = Path(__file__).with_name("search_in_files.js")
@@ -30,6 +32,7 @@ STYLE = Path(__file__).with_name("site.css")
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+_NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 _FOREIGN_SCRIPT = re.compile(r"<script[^>]* src=\"?(?:https?:)?//[^>]*></script>")
 
 
@@ -40,7 +43,8 @@ def site_page(text: str, page: Path, repository: str) -> str:
     """
     parts = _FENCE.split(text)
     parts[::2] = [_described(_LINK.sub(_rewriter(page, repository), part)) for part in parts[::2]]
-    return "".join(parts)
+    head = _NOT_SEARCHED if page.is_relative_to(ADR) else ""
+    return head + "".join(parts)
 
 
 def _rewriter(page: Path, repository: str) -> Callable[[re.Match[str]], str]:
@@ -97,7 +101,11 @@ def install() -> Path:
 
 
 def finish(folder: Path) -> None:
-    """Takes the scripts of other hosts out of the pages. Raises ValueError if one is left."""
+    """Takes the scripts of other hosts out of the pages. Raises ValueError if one is left, and if the search has decisions."""
+    if re.search(rf'"location": ?"{ADR.name}/', (folder / "search.json").read_text("utf-8")):
+        raise ValueError(
+            f"the search has pages of {ADR.relative_to(ROOT)}: the generator reads no `search: exclude`"
+        )
     shim = f"<script>{SHIM.read_text('utf-8')}</script>"
     for page in folder.rglob("*.html"):
         text = _FOREIGN_SCRIPT.sub(lambda _: shim, page.read_text("utf-8"))

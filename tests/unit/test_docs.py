@@ -596,6 +596,17 @@ def test_a_page_becomes_one_of_the_site(text, prepared):
     assert site.site_page(text, ROOT / "docs" / "page.md", REPOSITORY) == prepared
 
 
+def test_decisions_are_not_searched(tmp_path):
+    assert site.site_page("# 1. Why", ROOT / "docs/adr/0001-why.md", "").startswith(
+        "---\nsearch:\n  exclude: true\n---\n\n# 1"
+    )
+    assert site.site_page("# How", ROOT / "docs/how.md", "") == "# How"
+    (tmp_path / "search.json").write_text('{"items": [{"location": "adr/0001-why.html", "level": 1}]}')
+
+    with pytest.raises(ValueError, match="the search has pages of docs/adr"):
+        site.finish(tmp_path)
+
+
 def test_without_an_address_of_the_repository_links_to_it_are_plain_text():
     assert site.site_page("see [this](../README.md)", ROOT / "docs" / "page.md", "") == "see this"
 
@@ -611,6 +622,7 @@ def test_a_link_that_leads_nowhere_ends_the_build_of_the_site(link):
 )
 def test_the_site_takes_nothing_from_other_hosts(tag, tmp_path):
     (tmp_path / "index.html").write_text(f"<head>{tag}</head>")
+    (tmp_path / "search.json").write_text("{}")
 
     if tag.startswith("<script"):
         site.finish(tmp_path)
