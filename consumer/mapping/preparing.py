@@ -78,7 +78,13 @@ class Preparation:
             mapped = [mapped]
         elif not mapped:
             mapped = [Rejection("no_writes", "the event became no document; drop it to skip it on purpose")]
-        return [self._record(event, item, index, len(mapped)) for index, item in enumerate(mapped)]
+        # What is rejected has its place in the list as its index, as its write would have where each element makes one; or else one of
+        # its own, for a dead letter names it by that, and a replay must not take a record for it that is written.
+        taken = {item.index for item in mapped if isinstance(item, Write)}
+        return [
+            self._record(event, item, -1 - place if place in taken else place, len(mapped))
+            for place, item in enumerate(mapped)
+        ]
 
     def _map(self, event: Event) -> Mapped:
         documents = _read_json(event) if self.decoder is None else self.decoder.decode(event)

@@ -295,14 +295,16 @@ async def stop_once(world, rng):
     """In order, after a random part of the events was written."""
     least = await world.progress() + rng.randint(1, EVENTS - 20)
     world.send()
-    async with world.consumer() as consumer:
+    async with world.consumer(
+        CONSUMER_SHUTDOWN="40s"
+    ) as consumer:  # six sinks, after ten kills, for 2,000 events
 
         async def is_begun():
             assert consumer.running, consumer.said()[-3000:]
             return await world.progress() >= least
 
         await until(is_begun, within=90, what=lambda: consumer.said()[-3000:])
-        assert await consumer.stop() == 0, consumer.said()
+        assert await consumer.stop(within=60) == 0, consumer.said()
     await world.check_checkpoints()
 
 

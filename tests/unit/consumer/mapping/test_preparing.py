@@ -7,9 +7,11 @@ from types import MappingProxyType
 
 import pytest
 
+from consumer.core.parked import name_of
 from consumer.mapping.preparing import RECORD_BYTES, Preparation
 from consumer.mapping.transforms import ELEMENT_BITS, mapping_of
 from consumer.model import Dropped, Event, Operation, PatchStep, Record, Rejection, Write
+from consumer.running.writing.replaying import records_left
 from tidemark import consuming
 
 ROOT = Path(__file__).parents[4]
@@ -71,6 +73,26 @@ def shown(records):
 )
 def test_an_event_becomes_these_records(decoder, mapping, expected):
     assert shown(Preparation(prepare, decoder=decoder, mapping=mapping).records([EVENT])) == expected
+
+
+@pytest.mark.parametrize(
+    ("mapped", "names"),
+    [
+        ([0, NO, 2], ["0", "1", "2"]),  # as the write of the second element would have
+        ([0, 1, NO, 2, 3], ["0", "1", "-3", "2", "3"]),  # a second route for the second element is at fault
+        ([0, Dropped("stale"), 1, NO], ["0", "-2", "1", "3"]),
+    ],
+)
+def test_what_is_rejected_has_a_name_of_its_own_by_which_a_dead_letter_is_replayed(mapped, names):
+    items = [Write(EVENT, {}, item) if isinstance(item, int) else item for item in mapped]
+    records = Preparation(prepare, decoder=Decoder([1]), mapping=lambda event, documents: items).records(
+        [EVENT]
+    )
+
+    assert [name_of(record) for record in records] == names
+    assert all(
+        records_left(records, [name], len(names)) == [one] for name, one in zip(names, records, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
