@@ -74,4 +74,4 @@ setup-demo:  ## Install what the local stack and the demo need
 	@$(PYTHON) devstack/setup/environment.py demo
 
 clean:  ## Remove everything the commands above made
-	rm -rf .venv .site .devstack demo-report spark-output dist devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .site .devstack demo-report *-output dist devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
