@@ -81,8 +81,8 @@ JOBS = [
 MAY = {  # what a job may besides reading the repository
     ("publish.yml", "deploy"): {"id-token"},
     ("release.yml", "distributions"): {"id-token", "attestations"},
-    ("release.yml", "images"): {"id-token", "attestations", "packages"},
     ("release.yml", "pypi"): {"id-token"},
+    ("release.yml", "push"): {"id-token", "attestations", "packages"},
     ("release.yml", "page"): {"contents"},
 }
 
@@ -107,22 +107,44 @@ def test_the_job_that_pypi_trusts_runs_no_code_of_ours_and_takes_what_was_signed
     assert pypi["environment"] == "pypi"
     assert uses == ["actions/download-artifact", "", "pypa/gh-action-pypi-publish"]
     assert {"dist/*.whl", "dist/*.tar.gz"} <= set(signed)
-    assert [name for name, job in jobs.items() if "ci" not in str(job.get("needs", "")) and name != "ci"] == [
-        "pypi",
-        "page",
-    ]
-    assert pypi["needs"] == ["distributions", "images"]
-    assert any("GITHUB_REF_NAME#v" in step.get("run", "") for step in made["steps"])
-    assert "distributions" in jobs["images"]["needs"]  # which ends where the tag is not the version
+
+
+PUBLISHES = re.compile(r"gh-action-pypi-publish|docker push|gh release create")
+
+
+def test_a_release_is_built_whole_then_approved_once_and_only_then_published():
+    jobs = {name: job for file, name, job in JOBS if file == "release.yml"}
+
+    def before(name):
+        needs = jobs[name].get("needs", [])
+        needs = [needs] if isinstance(needs, str) else needs
+        return {*needs}.union(*map(before, needs))
+
+    published = {name for name, job in jobs.items() if PUBLISHES.search(str(job.get("steps", "")))}
+
+    assert [name for name, job in jobs.items() if "environment" in job] == ["pypi"]
+    assert published == {"pypi", "push", "page"}
+    assert before("pypi") == {*jobs} - published
+    assert [name for name in published - {"pypi"} if "pypi" not in before(name)] == []
+    assert [name for name in jobs if name != "tag" and "tag" not in before(name)] == []
+    checks = " ".join(step.get("run", "") for step in jobs["tag"]["steps"])
+    assert "GITHUB_REF_NAME#v" in checks
+    assert "merge-base --is-ancestor HEAD origin/main" in checks
+    assert jobs["tag"]["steps"][0]["with"]["fetch-depth"] == 0
 
 
 def test_each_image_that_is_published_has_a_bill_of_its_own():
-    (images,) = (job for file, name, job in JOBS if (file, name) == ("release.yml", "images"))
+    built, pushed = (
+        {image["image"]: image for image in job["strategy"]["matrix"]["include"]}
+        for file, name, job in JOBS
+        if (file, name) in {("release.yml", "images"), ("release.yml", "push")}
+    )
 
-    for image in images["strategy"]["matrix"]["include"]:
+    assert [*built] == [*pushed]
+    for name, image in built.items():
         assert (ROOT / image["dockerfile"]).is_file()
-        assert image["bill"] in sbom.DEPLOYED
-        assert sbom.DEPLOYED[image["bill"]] in (ROOT / image["dockerfile"]).read_text()
+        bill = pushed[name]["bill"]
+        assert sbom.DEPLOYED[bill] in (ROOT / image["dockerfile"]).read_text()
 
 
 def test_what_is_deployed_is_told_by_the_variables_that_the_templates_take():
