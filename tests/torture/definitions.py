@@ -649,8 +649,9 @@ class Mortal:
         self.consumer, self.whole = consumer, whole
 
     def __getattr__(self, name):
-        method = getattr(self.whole, name)
-        if name not in {"put", "save", "delete", "get"}:
+        method, fails = getattr(self.whole, name), self.consumer.life.fails
+        # Of many letters that are read one after the other, as many get an answer as of many that are stored together.
+        if name not in {"put", "save", "delete", "get"} or (name == "get" and not fails(0.1)):
             return method
         return lambda *arguments, **options: self.consumer.call(
             lambda: self._call(method, *arguments, **options)

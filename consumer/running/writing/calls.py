@@ -83,10 +83,12 @@ class Calls:
         ]
         try:
             async with self.joining:
-                letters = [
-                    await self.guarded(letter, joins=refused.joins)
-                    for refused, letter in zip(rejected, letters, strict=True)
-                ]
+                letters = await asyncio.gather(
+                    *(
+                        self.guarded(letter, joins=refused.joins)
+                        for refused, letter in zip(rejected, letters, strict=True)
+                    )
+                )
                 await self.answered(
                     "the dead letters", self.dead_letters.put(letters, deadline=self.deadline())
                 )
