@@ -360,6 +360,8 @@ class Life:
         self.never_given = {}
         """By partition a number up to which the hub gives none behind its last event, so that one to stop at may lie in a gap."""
         self.bad, self.late = set(), {}
+        self.is_drained = True
+        """Whether the processes that were stopped in order since the last start have settled what they had begun."""
         self.broken = []  # what a process did that it must not do
         self.durable = {}  # by partition and number: records that some process knows to be written
         self.covered = set()
@@ -466,7 +468,7 @@ class Life:
             for name in PARTITIONS
             for place, event in enumerate(self.events[name])
         )
-        versions = {}
+        versions, numbers = {}, {}
         for _, number, at, name in order:
             for place, result in enumerate(self.files[name, number][0].results(self.events[name][at])):
                 if result[0] == "reject":
@@ -491,10 +493,14 @@ class Life:
                     found.append(document["n"])
                 elif self.guard == "field:v" and sink == "fields" and versions.get(key, -1) > document["v"]:
                     continue
+                elif self.guard == "number" and sink == "fields" and numbers.get(key, -1) > number:
+                    continue  # a later event was settled before, with another file
                 elif what == "delete":
                     store[sink].pop(key, None)
                 else:
                     store[sink][(name, number, place) if key is None else key] = document
+                if sink == "fields":
+                    numbers[key] = number
                 if sink == "fields" and document is not None:
                     versions[key] = document.get("v") or 0
         return store, rows, table, sent, letters
@@ -844,10 +850,11 @@ class Consumer:
         if in_order:
             # What a killed process was sending to the hub can only be sent again whole, and a drain receives nothing more of it.
             waits = "hub" in self.sinks and self.life.targets.pending()
-            deadline = asyncio.get_running_loop().time() + (30.0 if waits else 600.0)
-            is_drained = await self.driver.drain(name, epoch, deadline=deadline)
-            is_owner = self.driver.pipeline.epoch(name) == epoch
-            assert is_drained or not is_owner or waits, f"not drained: {self.life.story()}"
+            deadline = asyncio.get_running_loop().time() + (300.0 if waits else 600.0)
+            if not await self.driver.drain(name, epoch, deadline=deadline):
+                is_owner = self.driver.pipeline.epoch(name) == epoch
+                assert waits or not is_owner, f"not drained: {self.life.story()}"
+                self.life.is_drained = False
         self.driver.lost(name, epoch)
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
@@ -1024,6 +1031,8 @@ async def _live(life, look):
         if changes and not was_clean:  # a mark may be ahead of the checkpoint after a kill: docs/routes.md
             await fleet.idle()
         await fleet.end(is_killed=is_killed)
+        was_clean, changes = was_clean and life.is_drained, changes and life.is_drained
+        life.is_drained = True
         look(life, await stored_checkpoints(life))
         if life.until is not None and not is_killed:
             await check_until(life)
