@@ -185,7 +185,8 @@ def test_a_command_ends_by_an_unusable_patience_before_it_does_anything(monkeypa
 # -- publish and send: long patience, but for the first answer
 
 
-def test_nobody_at_an_address_is_an_error_after_a_second_attempt(monkeypatch):
+@pytest.mark.parametrize(("text", "count"), [("", 2), ("1m", 3)])
+def test_nobody_at_an_address_is_an_error_after_a_second_attempt(text, count, monkeypatch):
     attempts = []
 
     async def refused(host, port):
@@ -194,11 +195,12 @@ def test_nobody_at_an_address_is_an_error_after_a_second_attempt(monkeypatch):
         raise OSError(111, "Connection refused")
 
     monkeypatch.setattr(asyncio, "open_connection", refused)
+    monkeypatch.setenv("TIDEMARK_PATIENCE", text)
     refusal = pytest.raises(ClaimCheckError, match=r"^acme cannot be reached: Connection refused$")
     with virtual_time() as run, refusal:
         run(command.check_reached("acme", 443, ClaimCheckError))
 
-    assert attempts == [("acme", 443)] * 2
+    assert attempts == [("acme", 443)] * count
 
 
 @pytest.mark.parametrize(("heard", "ends"), [(False, True), (True, False)])

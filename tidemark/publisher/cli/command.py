@@ -23,7 +23,7 @@ from tidemark.foundation.app_settings import load_settings
 from tidemark.foundation.errors import TidemarkError, UnavailableError
 from tidemark.foundation.http import which_app
 from tidemark.foundation.log.terminal import Console
-from tidemark.foundation.pacing.patience import SETTING, asked_for
+from tidemark.foundation.pacing.patience import DEFAULT, SETTING, asked_for
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.wording import percent_text
 from tidemark.publisher.cli.text.pipe import Pipe
@@ -36,7 +36,8 @@ NOT_ALL_SENT, SETTINGS, UNKNOWN, INTERRUPTED = 1, 2, 3, 130  # exit statuses
 
 AMQPS, HTTPS = 5671, 443
 REACHED_WITHIN = 5.0
-"""Seconds until somebody accepts a connection. Chosen: a name server that is slow for once is asked a second time."""
+"""Seconds until somebody accepts a connection. Chosen: a name server that is slow for once is asked a second time. It grows
+with TIDEMARK_PATIENCE."""
 
 File = Annotated[
     Path,
@@ -139,7 +140,7 @@ async def check_reached(
     if host in {"localhost", "127.0.0.1"}:
         return  # `check_local_stack` did
     now = asyncio.get_running_loop().time
-    until = now() + REACHED_WITHIN
+    until = now() + REACHED_WITHIN * asked_for(os.environ) / DEFAULT
     while problem := await _not_connected(host, int(named or port)):
         if now() > until:
             raise error(f"{address} cannot be reached: {problem}")
