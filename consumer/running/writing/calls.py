@@ -13,10 +13,12 @@ from msgspec import structs
 
 from consumer.core import effects
 from consumer.core.parked import names_of
+from consumer.core.rejected_queue import DEAD_LETTERS_AT_ONCE
 from consumer.errors import FencedError
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Routes, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterBox, DeadLetterStore, Sink
 from tidemark.foundation.calls import PATIENCE, answered
+from tidemark.foundation.gathering import gather
 from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
@@ -83,11 +85,11 @@ class Calls:
         ]
         try:
             async with self.joining:
-                letters = await asyncio.gather(
-                    *(
-                        self.guarded(letter, joins=refused.joins)
-                        for refused, letter in zip(rejected, letters, strict=True)
-                    )
+                joins = [refused.joins for refused in rejected]
+                letters = await gather(
+                    lambda pair: self.guarded(pair[0], joins=pair[1]),
+                    zip(letters, joins, strict=True),
+                    at_once=DEAD_LETTERS_AT_ONCE,
                 )
                 await self.answered(
                     "the dead letters", self.dead_letters.put(letters, deadline=self.deadline())
