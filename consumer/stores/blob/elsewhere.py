@@ -17,6 +17,7 @@ from consumer.model import Stream
 from tidemark.foundation.azure.connections import (
     Settings,
     connection_string,
+    parts_of,
     storage_endpoint,
     transport_options,
 )
@@ -100,11 +101,8 @@ def _account(settings: Settings, connection: str) -> str:
         return ""
     if text is None:
         return endpoint.address.partition("://")[2].partition(".")[0].lower()
-    parts = dict(part.strip().partition("=")[::2] for part in text.split(";"))
-    lowered = {name.lower(): value for name, value in parts.items()}
-    named = (
-        lowered.get("accountname") or lowered.get("blobendpoint", text).partition("://")[2].partition(".")[0]
-    )
+    parts = parts_of(text)
+    named = parts.get("accountname") or parts.get("blobendpoint", text).partition("://")[2].partition(".")[0]
     return named.lower()
 
 
