@@ -203,6 +203,24 @@ def test_nobody_at_an_address_is_an_error_after_a_second_attempt(text, count, mo
     assert attempts == [("acme", 443)] * count
 
 
+@pytest.mark.parametrize(("no_proxy", "port", "asked"), [("", 443, 0), ("", 5671, 2), ("acme", 443, 2)])
+def test_an_address_behind_a_proxy_is_asked_by_the_sdk_alone(no_proxy, port, asked, monkeypatch):
+    attempts = []
+
+    async def refused(*address):
+        attempts.append(address)
+        await asyncio.sleep(4.0)
+        raise OSError(111, "Connection refused")
+
+    monkeypatch.setattr(asyncio, "open_connection", refused)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    with virtual_time() as run, pytest.raises(ClaimCheckError) if asked else nullcontext():
+        run(command.check_reached("acme", port, ClaimCheckError))
+
+    assert len(attempts) == asked
+
+
 @pytest.mark.parametrize(("heard", "ends"), [(False, True), (True, False)])
 def test_a_service_that_is_silent_ends_the_command_and_a_slow_transfer_does_not(heard, ends, monkeypatch):
     async def transfer():
