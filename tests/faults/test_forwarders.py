@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+from devstack.servers.faults import Fault
 from tests.faults.consumer_processes import (
     QUICK_LEASES,
     Stores,
@@ -175,6 +176,40 @@ async def test_a_forwarder_that_is_stopped_in_order_doubles_and_loses_nothing_wh
                 await world.has_more(consumer, len(world.sent) if is_last else rng.randint(1, EVENTS))
                 assert await consumer.stop() == 0, consumer.said()
             assert not await world.lies()
+        world.check()
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_changed"),
+    [
+        ("drop_ack", True),
+        *(
+            pytest.param(answer, is_changed, marks=pytest.mark.torture)
+            for answer, is_changed in [("drop_ack", False), ("no_answer", False), ("no_answer", True)]
+        ),
+    ],
+)
+async def test_after_a_kill_nothing_waits_for_events_that_do_not_come(azurite, tmp_path, answer, is_changed):
+    """A job that stops in the middle of the sets that a killed process was sending, which its steps may make others of."""
+    async with forwarding(azurite, tmp_path) as world:
+        faults = world.world.event_hubs.faults
+        faults.add(Fault("send:copies*", answer, count=100))
+        world.send()
+        async with world.consumer() as consumer:
+            await world.seen(consumer, lambda: faults.list()[0].count <= 96)  # two sets of each partition
+            await consumer.kill()
+        faults.clear()
+        await world.free_leases()
+        if is_changed:
+            change(world, "mapping")
+        async with world.consumer(CONSUMER_UNTIL="0=30,1=30") as job:
+            assert await job.ended() == 0, job.said()
+        assert not await world.lies()
+        assert {place for place in world.sent if place[1] <= 30} <= set(world.places())
+        world.send()
+        async with world.consumer() as consumer:
+            await world.has_more(consumer, len(world.sent))
+            assert await consumer.stop() == 0, consumer.said()
         world.check()
 
 

@@ -113,6 +113,9 @@ class Set:
     def digest(self):
         return ",".join(self.bodies)
 
+    def kept(self):
+        return None
+
 
 class Shell:
     """Takes steps, and lets go wrong what `chance` says."""

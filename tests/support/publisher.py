@@ -97,9 +97,9 @@ class FakeService:
     def __init__(self, partitions=2):
         self.offered = True
         self.created_at = "2026-01-01T00:00:00.000+00:00"
-        self.stored = {str(number): [] for number in range(partitions)}
-        ids = itertools.count(1)
-        self.producers = {name: Producers(ids) for name in self.stored}
+        self.stored, self.producers, self._producer_ids = {}, {}, itertools.count(1)
+        for number in range(partitions):
+            self.add_partition(str(number))
         self.faults = []
         self.transfers = []
         self.attaches = []
@@ -109,6 +109,9 @@ class FakeService:
         self.gate = asyncio.Event()
         self.gate.set()
         self.arrived = asyncio.Event()
+
+    def add_partition(self, name):
+        self.stored[name], self.producers[name] = [], Producers(self._producer_ids)
 
     def take(self, where):
         for fault in self.faults:

@@ -848,12 +848,10 @@ class Consumer:
         """The claim of a partition ends: in order, or as somebody else has it already."""
         epoch, feeding = self.owned.pop(name), self.feeding.pop(name)
         if in_order:
-            # What a killed process was sending to the hub can only be sent again whole, and a drain receives nothing more of it.
-            waits = "hub" in self.sinks and self.life.targets.pending()
-            deadline = asyncio.get_running_loop().time() + (300.0 if waits else 600.0)
+            deadline = asyncio.get_running_loop().time() + 600.0
             if not await self.driver.drain(name, epoch, deadline=deadline):
                 is_owner = self.driver.pipeline.epoch(name) == epoch
-                assert waits or not is_owner, f"not drained: {self.life.story()}"
+                assert not is_owner, f"not drained: {self.life.story()}"
                 self.life.is_drained = False
         self.driver.lost(name, epoch)
         feeding.cancel()
@@ -1010,8 +1008,7 @@ async def _live(life, look):
         life.until = None
         if "hub" in life.file.sinks:
             await life.settle()
-        # A set that a killed process was sending may reach behind the position, from where nothing is received: docs/sinks.md.
-        if rng.random() < 0.3 and not ("hub" in life.file.sinks and life.targets.pending()):
+        if rng.random() < 0.3:
             gap = rng.choice([0, 0, 1, 3])
             life.until = life.never_given = {
                 name: life.last(name) + gap * bool(life.events[name]) for name in PARTITIONS

@@ -41,11 +41,6 @@ class Targets:
     def of_queue(self):
         return [_place(message) for message in self.queue.values()]
 
-    def pending(self):
-        """The bookmarks of sets of which nobody knows whether the hub has them."""
-        records = [record for record, _ in self.states._states.values()]
-        return [record.pending.bookmark for record in records if record.pending is not None]
-
 
 def _place(message):
     """(partition of the source, sequence number, document)"""

@@ -70,16 +70,18 @@ class StateKey(Struct, frozen=True):
     partition_id: str
 
 
-class PendingSet(Struct, frozen=True, forbid_unknown_fields=True):
+class PendingSet(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A set of events that was about to be sent. After a crash its outcome is unknown.
 
-    `digest` is that of the events' content. `bookmark` is the application's position in its input *after* the set.
+    `digest` is that of the events' content. `bookmark` is the application's position in its input *after* the set. `events`
+    are the encoded ones, before and after the stamp, where the application asked to keep them.
     """
 
     first: int
     count: int
     digest: str
     bookmark: str | None = None
+    events: tuple[tuple[bytes, bytes], ...] | None = None
 
 
 class Holder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -192,6 +194,9 @@ class EventSet(Protocol):
 
     def digest(self) -> str:
         """A hash of the content."""
+
+    def kept(self) -> tuple[tuple[bytes, bytes], ...] | None:
+        """The encoded events, if they are to be saved."""
 
 
 class NumberedSet(Struct, frozen=True):

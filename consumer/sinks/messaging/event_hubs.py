@@ -1,8 +1,8 @@
 """Forwards events to another event hub, exactly once, by the idempotent publisher and its saved state.
 
 Each partition of the source has a producer of its own, which saves a state for each partition of the target: how far the source was
-published to it (the bookmark), and the set of events that was about to be sent. After a kill the same set is sent again under the same
-numbers, and the service drops what it has. So the mark of this sink is one number per partition of the target.
+published to it (the bookmark), and the set of events that was about to be sent, whole. After a kill the same set is sent again under the
+same numbers, and the service drops what it has. So the mark of this sink is one number per partition of the target.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -33,7 +32,8 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.options import BatchLimits
-from consumer.sinks.messaging.bookmarks import Bookmark, Place, bookmark_of, parse, place_of
+from consumer.sinks.messaging import bookmarks
+from consumer.sinks.messaging.bookmarks import Bookmark, Place, Target, bookmark_of, place_of
 from consumer.sinks.messaging.forwarding import FORWARDING, Forwarding, check_body
 from consumer.sinks.partitioned import WRITTEN, PartitionedSink, Results, part_of, warn_if_rerouted
 from consumer.sinks.types import SinkContext, SinkType, refuse
@@ -150,18 +150,6 @@ class EventHubsSink(PartitionedSink):
         return Forwarder(event.partition, self._forwarding, lambda: self._make(name))
 
 
-@dataclass
-class _Target:
-    """One partition of the target hub, for one partition of the source."""
-
-    mark: Place = (NOTHING_SETTLED, 0)
-    """Up to here it has all that is for it."""
-    pending: tuple[Bookmark, int, str] | None = None
-    """Of a process before this one: the set that it was sending, how many events the set has, and its digest."""
-    unfinished: tuple[PublishingBatch, Bookmark] | None = None
-    """A set of this process without an answer. It must be sent again as it is."""
-
-
 class Forwarder:
     """A PartitionWriter: publishes the events of one source partition."""
 
@@ -172,14 +160,12 @@ class Forwarder:
         make: Callable[[], IdempotentProducer],
         claim: Claim | None = None,
     ) -> None:
-        self._partition = partition
-        self._forwarding = forwarding
-        self._make = make
-        self._claim = claim
+        self._partition, self._forwarding = partition, forwarding
+        self._make, self._claim = make, claim
         self._checkpoint = None if claim is None else claim.checkpoint
         self._producer: IdempotentProducer | None = None
-        self._ids: list[str] = []
-        self._targets: dict[str, _Target] = {}
+        self._ids, self._choice = list[str](), ""
+        self._targets: dict[str, Target] = {}
 
     async def aclose(self) -> None:
         producer, self._producer = self._producer, None
@@ -255,6 +241,7 @@ class Forwarder:
             producer = self._producer = self._make()
             try:
                 self._ids = await producer.get_partition_ids()
+                self._choice = bookmarks.choice_of(self._forwarding.key, len(self._ids))
             except BaseException:
                 await self.aclose()
                 raise
@@ -268,20 +255,28 @@ class Forwarder:
             self._ids[int(self._partition) % len(self._ids)] if self._partition.isdecimal() else self._ids[0]
         )
 
-    async def _target(self, producer: IdempotentProducer, id_: str) -> _Target:
+    async def _target(self, producer: IdempotentProducer, id_: str) -> Target:
         target = self._targets.get(id_)
         if target is None:
             saved = await producer.saved_state(id_)
-            target = _Target(parse(saved.bookmark).last)
-            if saved.pending is not None:
-                pending = parse(saved.pending.bookmark)
-                target.pending = pending, saved.pending.count, saved.pending.digest
-                target.mark = max(target.mark, pending.begin)
+            target, by_another = bookmarks.resumed(saved, self._choice)
+            self._warn_of_another_choice(id_, by_another)
+            if saved.pending is not None and target.pending is None:
+                await producer.abandon_pending(id_)
             if self._claim is not None and target.mark[0] != NOTHING_SETTLED:
                 warn_if_rerouted(self._claim, target.mark[0])
                 self._claim = None  # once
             self._targets[id_] = target
         return target
+
+    def _warn_of_another_choice(self, id_: str, sent: int) -> None:
+        settled = NOTHING_SETTLED if self._checkpoint is None else self._checkpoint.sequence_number
+        if sent > settled:
+            log.warning(
+                "partition %s: the key, or the number of partitions of %s, has changed since event %d was sent to %s:"
+                " all events after the checkpoint (%d) are sent again, some of them twice",
+                *(self._partition, self._forwarding.target, sent, id_, settled),
+            )
 
     async def _publish(
         self, producer: IdempotentProducer, id_: str, records: Sequence[Record], end: Place
@@ -291,43 +286,52 @@ class Forwarder:
         if target.unfinished is not None:
             await self._send(producer, target, *target.unfinished)
         if target.pending is not None and not await self._resend(producer, id_, target, records, end):
-            return [WRITTEN if place_of(record) <= target.mark else _WAIT for record in records]
+            return [WRITTEN if self._has(target, record) else _WAIT for record in records]
         results: list[WriteResult] = []
         batch, sent = await producer.create_batch(partition_id=id_), list[Record]()
         for record in records:
-            if place_of(record) <= target.mark:
+            if self._has(target, record):
                 results.append(WRITTEN)
                 continue
             event = self._event(record)
             if not batch.try_add(event):
-                await self._send(producer, target, batch, bookmark_of(sent, target.mark))
+                await self._send(producer, target, batch, bookmark_of(sent, target.mark, self._choice))
                 batch, sent = await producer.create_batch(partition_id=id_), []
                 batch.add(event)
             sent.append(record)
             results.append(WRITTEN)
         if sent:
-            await self._send(producer, target, batch, bookmark_of(sent, target.mark))
+            await self._send(producer, target, batch, bookmark_of(sent, target.mark, self._choice))
         return results
 
     async def _resend(
-        self, producer: IdempotentProducer, id_: str, target: _Target, records: Sequence[Record], end: Place
+        self, producer: IdempotentProducer, id_: str, target: Target, records: Sequence[Record], end: Place
     ) -> bool:
-        """Sends the set again that a killed process was sending, and returns whether that is done: all of it must be there. A set is
-        stored whole: one with an event that is settled is not sent again, and cannot be, for that event is not received again.
+        """Sends the set again that a killed process was sending, and returns whether that is done. A set is stored whole: one with
+        an event that is settled is not sent again. An older version did not keep its events: all of them must be received then.
         """
         assert target.pending is not None
-        pending, count, digest = target.pending
-        until = pending.last
+        pending, saved = target.pending
+        count, until = saved.count, pending.last
         if pending.is_settled(self._checkpoint):
             await producer.abandon_pending(id_)
             target.pending, target.mark = None, until
             return True
         again = [record for record in records if target.mark < place_of(record) <= until]
+        size = sum(len(head) + len(tail) for head, tail in saved.events or ())
+        if (
+            again
+            and 0 < size <= await producer.max_message_size(id_)
+            and not pending.is_skipped(self._checkpoint)
+        ):
+            await producer.resend_pending(id_)
+            target.resent, target.pending, target.mark = target.pending, None, until
+            return True
         if len(again) < count and end < until:
             return False
         batch = await producer.create_batch(partition_id=id_)
         fits = len(again) == count and all(batch.try_add(self._event(record)) for record in again)
-        if fits and _digest(batch) == digest:
+        if fits and batch.digest() == saved.digest:
             await self._send(producer, target, batch, pending)
             return True
         if again:  # without any, the checkpoint has all of them: they were stored, and are not received again
@@ -341,11 +345,14 @@ class Forwarder:
         return True
 
     async def _send(
-        self, producer: IdempotentProducer, target: _Target, batch: PublishingBatch, bookmark: Bookmark
+        self, producer: IdempotentProducer, target: Target, batch: PublishingBatch, bookmark: Bookmark
     ) -> None:
         target.unfinished = batch, bookmark
-        await producer.send_batch(batch, bookmark=bookmark.text)
-        target.unfinished, target.pending, target.mark = None, None, bookmark.last
+        await producer.send_batch(batch, bookmark=bookmark.text, keep_events=True)
+        target.unfinished, target.pending, target.mark = None, None, max(target.mark, bookmark.last)
+
+    def _has(self, target: Target, record: Record) -> bool:
+        return target.has(record, self._forwarding.message_id(record))
 
     def _event(self, record: Record) -> EventData:
         forwarded = self._forwarding.forwarded(record)
@@ -360,13 +367,6 @@ class Forwarder:
         if record.partition_key:
             message.annotations = {b"x-opt-partition-key": record.partition_key}
         return event
-
-
-def _digest(batch: PublishingBatch) -> str:
-    """That of the content, by which the saved state knows a set."""
-    digest = batch.begin(None).digest()
-    batch.withdraw()
-    return digest
 
 
 def _failed(error: BaseException) -> WriteResult:

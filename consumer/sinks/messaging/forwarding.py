@@ -51,6 +51,7 @@ class Forwarding:
 
     def __init__(self, target: str, stream: Stream, key: str, body: str) -> None:
         self.target = target.lower()
+        self.key = key
         self._topic = stream.topic
         self._key = parse_source("key", key) if key else None
         self._sends_document = body == "document"

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from azure.eventhub import EventData
+
 from tidemark.foundation.wording import count_text
 from tidemark.publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
-from tidemark.publisher.model import numbers_of
+from tidemark.publisher.model import PendingSet, numbers_of
 
 Encode = Callable[[PublishableEvent], tuple[EncodedEvent, int]]
 """The event, and the bytes that it adds to a batch."""
@@ -46,6 +48,7 @@ class SentSet:
     bookmark: str | None
     is_published: bool = False
     first: int | None = None
+    keep_events: bool = False
 
     def mark(self, first: int | None) -> None:
         """Record that the set was published."""
@@ -61,6 +64,10 @@ class SentSet:
             hash_.update(head)
             hash_.update(tail)
         return hash_.hexdigest()
+
+    def kept(self) -> tuple[tuple[bytes, bytes], ...] | None:
+        """What a saved state has of the events, if they are to be kept: that of the digest, so that both stay the same set."""
+        return tuple(event.untraced or event[:2] for event in self.encoded) if self.keep_events else None
 
 
 class _Stage(enum.Enum):
@@ -132,7 +139,7 @@ class PublishingBatch:
         if not self.try_add(event):
             raise ValueError(f"{self!r} is full")
 
-    def begin(self, bookmark: str | None) -> SentSet:
+    def begin(self, bookmark: str | None, *, keep_events: bool = False) -> SentSet:
         """Lock the batch and return its events. For the producer."""
         if self._stage is _Stage.PUBLISHED:
             raise AlreadyPublishedError(
@@ -140,7 +147,11 @@ class PublishingBatch:
                 "send them once more"
             )
         self._stage = _Stage.SENDING
-        return SentSet(tuple(self._events), tuple(self._encoded), bookmark)
+        return SentSet(tuple(self._events), tuple(self._encoded), bookmark, keep_events=keep_events)
+
+    def digest(self) -> str:
+        """That of the content, by which a saved state knows a set."""
+        return SentSet((), self._encoded, None).digest()
 
     def end(self, first: int | None) -> None:
         """Record that the batch was published. For the producer."""
@@ -149,6 +160,14 @@ class PublishingBatch:
     def withdraw(self) -> None:
         """Unlock the batch after a failure. For the producer."""
         self._stage = _Stage.OPEN
+
+
+def kept_set(pending: PendingSet) -> SentSet | None:
+    """The pending set of a saved state as it was sent; None if its events were not kept."""
+    if pending.events is None:
+        return None
+    encoded = [EncodedEvent(head, tail, EventData(b"")) for head, tail in pending.events]
+    return SentSet(tuple(event.source for event in encoded), encoded, pending.bookmark, keep_events=True)
 
 
 def set_of(

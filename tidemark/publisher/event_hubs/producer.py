@@ -20,7 +20,13 @@ from msgspec import Struct
 from tidemark.foundation.keys import namespace_host
 from tidemark.foundation.tracing.spans import Spans, carries_context
 from tidemark.publisher import errors, model
-from tidemark.publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
+from tidemark.publisher.event_hubs.batch import (
+    PublishingBatch,
+    SentSet,
+    kept_set,
+    mark_published,
+    set_of,
+)
 from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
 from tidemark.publisher.event_hubs.core.steps import FailureKind, Identify
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links, PublishableEvent
@@ -186,19 +192,26 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         return PublishingBatch(shell.publisher.partition_id, max_size_in_bytes or limit, self.encode)
 
     async def send_batch(
-        self, batch: PublishingBatch, *, bookmark: str | None = None, timeout: float | None = None
+        self,
+        batch: PublishingBatch,
+        *,
+        bookmark: str | None = None,
+        timeout: float | None = None,
+        keep_events: bool = False,
     ) -> None:
         """Publish the batch. Returns once the service has stored it; the batch then has its number and stays locked.
 
         `bookmark` is the position of the application's input after this batch, and is saved with the state. `timeout` in
         seconds bounds all attempts together. A cancelled call first waits up to 5 s for the answer of a running transfer;
-        then the batch has a number if it was published.
+        then the batch has a number if it was published. `keep_events` saves the events with the state until they are
+        confirmed, so that the next process can send them by `resend_pending`, whatever its input is by then.
         """
         if not len(batch):
             return
         shell = self._partition(batch.partition_id)
         with self._spans.span("send", batch.partition_id, len(batch), batch.contexts):
-            await shell.publish(partial(batch.begin, bookmark), batch.end, batch.withdraw, timeout=timeout)
+            begin = partial(batch.begin, bookmark, keep_events=keep_events)
+            await shell.publish(begin, batch.end, batch.withdraw, timeout=timeout)
 
     async def send_events(
         self,
@@ -242,6 +255,18 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
     async def saved_state(self, partition_id: str) -> model.SavedState:
         """Where to go on after a restart: see SavedState."""
         return await self._partition(partition_id).saved_state()
+
+    async def resend_pending(self, partition_id: str) -> None:
+        """Send the pending set of a process before this one again, under the same numbers, if its events were kept.
+
+        Does nothing without such a set. Raises as `send_batch`.
+        """
+        shell = self._partition(partition_id)
+        await shell.saved_state()
+        pending = shell.publisher.loaded_pending
+        events = None if pending is None else kept_set(pending)
+        if events is not None:
+            await self.send_set(partition_id, events)
 
     async def abandon_pending(self, partition_id: str) -> None:
         """Give up the pending set, which may be stored or not. See SavedState."""

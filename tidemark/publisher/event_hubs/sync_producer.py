@@ -215,6 +215,7 @@ class SyncIdempotentProducer(AbstractContextManager["SyncIdempotentProducer"]):
     send_set = blocking(IdempotentProducer.send_set)
     max_message_size = blocking(IdempotentProducer.max_message_size)
     saved_state = blocking(IdempotentProducer.saved_state)
+    resend_pending = blocking(IdempotentProducer.resend_pending)
     abandon_pending = blocking(IdempotentProducer.abandon_pending)
 
     def create_batch(

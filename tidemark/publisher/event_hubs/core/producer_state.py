@@ -148,8 +148,8 @@ class PartitionPublisher(StoredState):
         last = self._agreed.last_sequence_number
         if last is None:
             raise AssertionError("numbers are given after the link was opened")
-        digest = "" if self.writer is None else events.digest()
-        pending = PendingSet(next_number(last), len(events.sources), digest, events.bookmark)
+        digest, kept = ("", None) if self.writer is None else (events.digest(), events.kept())
+        pending = PendingSet(next_number(last), len(events.sources), digest, events.bookmark, kept)
         return NumberedSet(pending, tuple(events.sources))
 
     def _confirm(self, set_: NumberedSet) -> None:

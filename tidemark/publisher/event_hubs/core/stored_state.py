@@ -62,6 +62,12 @@ class StoredState:
     def _pending(self) -> PendingSet | None:
         return None if self._unknown_set is None else self._unknown_set.pending
 
+    @property
+    def loaded_pending(self) -> PendingSet | None:
+        """The pending set of a process before this one."""
+        set_ = self._unknown_set
+        return None if set_ is None or set_.sources is not None else set_.pending
+
     def _forget_identity(self) -> None:
         self._unknown_set = None
         self._agreed = Claims()
