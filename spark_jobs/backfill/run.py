@@ -40,7 +40,14 @@ from spark_jobs.backfill.transforms import (
 )
 from spark_jobs.backfill.view import showing
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
-from spark_jobs.platform.consumer_hub import FACTS, MADE_BY, cosmos_options, for_executors, run_facts
+from spark_jobs.platform.consumer_hub import (
+    FACTS,
+    MADE_BY,
+    code_facts,
+    cosmos_options,
+    for_executors,
+    run_facts,
+)
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import collected
@@ -320,9 +327,10 @@ def _checkpoint_group(container: str, hub: HubDefinition, settings: BackfillSett
     file = (config.policy.routes, hub.sinks[0].name) if hub.mapper is not None else ()
     bodies = (config.decoder, config.decode)
     reading = () if bodies == (DecoderName.JSON, JsonOptions()) else bodies
+    code = code_facts(config)
     work = (
         *(container, settings.mode, options.id, config.transform, options.meta, events),
-        *(*writing, *file, *reading),
+        *(*writing, *file, *reading, *((code,) if code else ())),
     )
     return hashlib.sha256(repr(work).encode()).hexdigest()[:16]
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import structs
 from typer import Option
 
-from consumer.config import FILE, SinkKind, read_config
+from consumer.config import FILE, ConsumerConfig, SinkKind, read_config
 from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.loading import find_hub, load_definition
 from consumer.definition.model import HubDefinition, SinkDefinition, digest_of
@@ -20,6 +21,7 @@ from consumer.formats import DecoderName, Unpack, registry_of
 from consumer.options import WritingTexts
 from consumer.running.assembly import Parts, sink_table
 from consumer.sinks.cosmos.options import CosmosOptions
+from spark_jobs.platform.user_code import code_digest
 from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.azure.cosmos import cosmos_endpoint
 
@@ -137,8 +139,10 @@ MADE_BY = {
     "mapping": "transform, steps and routes",
     "writing": "options of writing, such as the id",
     "bodies": "options of decoding",
+    "code": "the code of the transform",
+    "schemas": "the files of schemas",
 }
-"""Of `run_facts` about how documents are made, as digests: what each is of. By other ones other events are missing. Code is in none."""
+"""Of `run_facts` about how documents are made, as digests: what each is of. By other ones other events are missing."""
 
 
 def run_facts(hub: HubDefinition) -> dict[str, str]:
@@ -148,6 +152,7 @@ def run_facts(hub: HubDefinition) -> dict[str, str]:
         account = cosmos_endpoint(hub.settings, options.connection).url
     writing = [getattr(options, name) for name in ("id", "meta", *WritingTexts.__struct_fields__)]
     return {
+        **code_facts(config),
         "hub": config.hub,
         "topic": Parts(config, hub.settings).stream.topic,
         "account": account,
@@ -158,6 +163,16 @@ def run_facts(hub: HubDefinition) -> dict[str, str]:
         "writing": digest_of(*writing),
         "bodies": digest_of(config.decoder, structs.asdict(config.decode)),
     }
+
+
+def code_facts(config: ConsumerConfig) -> dict[str, str]:
+    """What settings only name: the code of the transform, and the files of schemas. Without what there is none of, or what cannot be
+    told.
+    """
+    code = code_digest(config.transform) if config.transform else ""
+    files: tuple[str, ...] = getattr(config.decode, "files", ())
+    schemas = digest_of(*(Path(path).read_bytes().hex() for path in files)) if files else ""
+    return {name: digest for name, digest in (("code", code), ("schemas", schemas)) if digest}
 
 
 def for_executors(hub: HubDefinition) -> dict[str, str]:

@@ -260,6 +260,10 @@ def start(world, tmp_path):
                 *words,
                 "--output",
                 str(tmp_path / "out"),
+                *(
+                    "--root",
+                    str(tmp_path),
+                ),  # not this repository's settings: they name a file of a stack that has run
                 *options,
             ],
             env={**os.environ, **world.settings, "CONSUMER_CHECKPOINT_AFTER": "20"},

@@ -15,6 +15,7 @@ from consumer.model import DeadLetter, Event, Rejection
 from spark_jobs.backfill.run import BackfillSettings, _checkpoint_group
 from spark_jobs.backfill.target import CountedDeadLetters, read_target
 from spark_jobs.platform.consumer_hub import (
+    MADE_BY,
     cosmos_options,
     for_executors,
     has_other_sinks,
@@ -24,6 +25,7 @@ from spark_jobs.platform.consumer_hub import (
 from spark_jobs.reconciliation.keys import _keyed, event_columns, identity_of, may_be_several
 from spark_jobs.reconciliation.schemas import Identity
 from spark_jobs.sources.dead_letters import _are_of_others
+from tests.support.consumer.decoding import descriptors
 from tidemark.analysis.errors import InputError
 
 ROOT = Path(__file__).parents[4]
@@ -217,8 +219,40 @@ def test_a_run_notes_how_documents_are_made(tmp_path, settings, old, new, fact):
     before, after = noted(str), noted(lambda text: text.replace(old, new, 1))
 
     assert {name for name in before if before[name] != after[name]} == {fact}
+    assert after.keys() - before.keys() <= {"code"}
     assert noted(str) == before
     assert "c2VjcmV0" not in str(before)
+
+
+@pytest.mark.parametrize(("file", "fact"), [("shop_documents.py", "code"), ("shop.desc", "schemas")])
+def test_a_run_notes_the_code_of_the_transform_and_the_files_of_schemas(
+    tmp_path, settings, monkeypatch, file, fact
+):
+    """Settings only name them, and stay as they are when a file is changed."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shop_documents.py").write_text("def document_of(document, event):\n    return document\n")
+    (tmp_path / "shop.desc").write_bytes(descriptors())
+    schemas = (
+        f'format = "protobuf", files = ["{tmp_path}/shop.desc"], message = "shop.Order", unpack = "none"'
+    )
+    added = f'hub = "orders"\ntransform = "shop_documents:document_of"\ndecode = {{ {schemas} }}'
+    Path(settings["CONSUMER_FILE"]).write_text(FILE.replace('hub = "orders"', added, 1))
+    hub = hub_on_cosmos(settings, "a job reads", hub="orders", sink="orders")
+
+    def noted():
+        facts = run_facts(hub)
+        group = _checkpoint_group("c", hub, BackfillSettings(records_per_second=1), "events")
+        return facts, group
+
+    before, group = noted()
+    assert noted() == (before, group)
+    changed = {"code": b"def document_of(document, event):\n    return {}\n"}
+    (tmp_path / file).write_bytes(changed.get(fact, descriptors() + b"\n\x00"))
+    after, another = noted()
+
+    assert {name for name in before if before[name] != after[name]} == {fact}
+    assert fact in MADE_BY
+    assert another != group
 
 
 def as_it_is(document, _event):
