@@ -1,6 +1,7 @@
 """What every DeadLetterStore does. Another store: a subclass of DeadLetterStoreContract with its own `place`."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -305,7 +306,28 @@ class TestSqlite(OnSqlite, DeadLetterStoreContract):
 
 @pytest.mark.wire
 class TestPostgres(OnPostgres, DeadLetterStoreContract):
-    pass
+    async def test_a_letter_that_is_stored_after_its_caller_gave_up_replaces_none_that_the_caller_stored_since(
+        self, place, store, monkeypatch
+    ):
+        await store.put([dead_letter(2)], deadline=soon())
+        gate, held, check = threading.Event(), [True], place.database.check_tables
+
+        def wait_once(tables):
+            if held and held.pop():
+                gate.wait(10)
+            check(tables)
+
+        monkeypatch.setattr(place.database, "check_tables", wait_once)
+        early, late = (structs.replace(dead_letter(1), epoch=4, attempts=n) for n in (1, 2))
+        with pytest.raises(UnavailableError, match="deadline"):
+            await store.put([early], deadline=asyncio.get_running_loop().time() + 0.1)
+        await store.put([late], deadline=soon())
+        running = set(place.database._running)
+        gate.set()
+        if running:
+            await asyncio.wait(running)
+
+        assert await self.listed(store) == [late, dead_letter(2)]
 
 
 # the SDKs hand aiohttp a body of over 1 MB as bytes, about which it warns

@@ -1,8 +1,7 @@
 """A database and the threads that call it, so that nothing blocks the event loop.
 
 A call that has not ended by its deadline keeps its thread until the driver returns, which the timeouts below ensure. There are
-never more threads than connections. Leases have their own threads, so that partitions with locked rows do not delay others. A
-shutdown abandons calls that hang.
+never more threads than connections. Leases have their own threads, so that partitions with locked rows do not delay others.
 """
 
 from __future__ import annotations
@@ -115,8 +114,7 @@ class SqlDatabase:
         self._users -= 1
         if self._users == 0:
             hanging = await self._wait_for(self._running)
-            if not hanging:
-                hanging = await self._wait_for({self.start(self.engine.dispose)})
+            hanging = hanging or await self._wait_for({self.start(self.engine.dispose)})
             if hanging:
                 log.warning(
                     "%r: %d calls do not end; they are left behind, their outcomes unknown", self, hanging
@@ -161,10 +159,9 @@ class SqlDatabase:
             raise UnavailableError(f"{self!r} has not answered by the deadline") from None
         except TidemarkError:
             raise
-        except exc.SQLAlchemyError as error:
-            raise UnavailableError(f"{self!r}: {message_of(error)}") from error
         except Exception as error:
-            raise UnavailableError(f"{self!r}: {type(error).__name__}: {message_of(error)}") from error
+            kind = "" if isinstance(error, exc.SQLAlchemyError) else f"{type(error).__name__}: "
+            raise UnavailableError(f"{self!r}: {kind}{message_of(error)}") from error
         finally:
             if submitted is not None:
                 submitted.cancel()  # work that has not begun by the deadline never begins
@@ -177,23 +174,29 @@ class SqlDatabase:
         again_on_conflict: int = 0,
         urgent: bool = False,
     ) -> T:
-        """Run `work` in a transaction, as `call` does, after checking that the tables exist (SettingsError).
-
-        If another transaction inserts the same key first, it is repeated up to `again_on_conflict` times.
+        """Run `work` in a transaction, as `call` does, after checking that the tables exist (SettingsError). It is repeated up to
+        `again_on_conflict` times if another transaction inserts the same key first, and rolled back if its caller has given up.
         """
-        transaction = partial(self._transaction, work, again_on_conflict)
-        return await self.call(transaction, deadline=deadline, urgent=urgent)
+        given_up = threading.Event()
+        transaction = partial(self._transaction, work, again_on_conflict, given_up)
+        try:
+            return await self.call(transaction, deadline=deadline, urgent=urgent)
+        finally:
+            given_up.set()
 
-    def _transaction(self, work: Callable[[Connection], T], again_on_conflict: int) -> T:
+    def _transaction(self, work: Callable[[Connection], T], again: int, given_up: threading.Event) -> T:
         self.check_tables(self._tables)
-        for _ in range(again_on_conflict):
-            try:
-                with self.engine.begin() as connection:
-                    return work(connection)
-            except exc.IntegrityError:
-                continue
+        for _ in range(again):
+            with contextlib.suppress(exc.IntegrityError):
+                return self._commit(work, given_up)
+        return self._commit(work, given_up)
+
+    def _commit(self, work: Callable[[Connection], T], given_up: threading.Event) -> T:
         with self.engine.begin() as connection:
-            return work(connection)
+            result = work(connection)
+            if given_up.is_set():  # it would overwrite what the caller has written since
+                raise UnavailableError(f"{self!r} answered too late, and is rolled back")
+            return result
 
     def check_tables(self, tables: Sequence[Table]) -> None:
         """Create missing tables, if that is allowed. Blocks. Raises SettingsError and DBAPIError."""
@@ -282,8 +285,7 @@ def _readable(url: str, setting: str) -> URL:
             f"{setting} is no database URL; expected sqlite:///file, postgresql://user@host/database or "
             "mssql+pyodbc://..."
         ) from None
-    driver = _DRIVERS.get(parsed.drivername)
-    return parsed.set(drivername=driver) if driver else parsed
+    return parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
 
 
 def _engine(url: URL, setting: str, connections: int, *, read_only: bool) -> Engine:
@@ -358,9 +360,8 @@ def _open_sqlite(connection: Any, _record: Any, *, read_only: bool) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql(
-        "BEGIN IMMEDIATE"
-    )  # takes the lock at once, because taking it later can end in a deadlock
+    # Takes the lock at once, because taking it later can end in a deadlock.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _json(value: Any) -> str:
