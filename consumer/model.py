@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from consumer.options import BatchLimits
 from consumer.seeks import Seek
 from consumer.versions import Change, may_follow
-from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.sanitize import sanitize_line
 
 PER_PROPERTY = 100
 """Bytes that an entry of a dictionary or list takes, besides its name and value."""
@@ -67,15 +67,15 @@ def _size_of(value: Any) -> int:
 
 
 class Rejection(Struct, frozen=True):
-    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence, without secrets, because it is
-    stored with the event and shown.
+    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence, on one line and without secrets,
+    because it is stored with the event and shown.
     """
 
     reason: str
     detail: str
 
     def __post_init__(self) -> None:
-        structs.force_setattr(self, "detail", without_secrets(self.detail))
+        structs.force_setattr(self, "detail", sanitize_line(self.detail))
 
 
 class Dropped(Struct, frozen=True):

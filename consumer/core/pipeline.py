@@ -36,6 +36,7 @@ from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
 from tidemark.foundation.pacing.shared_rate import Rate, limiter_of
+from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import count_text
 
 
@@ -225,12 +226,11 @@ class Pipeline:
         totals.request_units += result.request_units
         if result.outcome is Outcome.RETRY:
             totals.retried += 1
-            capped = is_capped(result)
+            totals.capped += (capped := is_capped(result))
             totals.throttled += result.throttled and not capped
-            totals.capped += capped
             sink = f"sink '{work.record.sink}': " if work.record.sink else ""
             status = f"status {result.status}: " if result.status else ""
-            self._cause = f"{sink}{status}{result.reason}"
+            self._cause = one_line(f"{sink}{status}{result.reason}")
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
             totals.dead_letters += 1  # the sink stored the dead letter itself
             self._burial.poison += 1

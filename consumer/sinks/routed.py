@@ -19,6 +19,7 @@ from consumer.mapping.preparing import Prepare
 from consumer.model import Batch, Claim, Record, Rejection, Routes, Write, WriteResult
 from consumer.ports import AskedSink, OrderedSink, Sink
 from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.sanitize import describe_error
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -79,7 +80,7 @@ class RoutedSink:
             if isinstance(routes, Routes):
                 self._routes[name] = routes
             else:
-                log.warning("reading the partitions of sink '%s' failed: %r", name, routes)
+                log.warning("reading the partitions of sink '%s' failed: %s", name, describe_error(routes))
         return self._all_routes()
 
     async def ask(self) -> None:

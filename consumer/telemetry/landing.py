@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.version import install_hint
 from tidemark.foundation.wording import count_text
 
@@ -146,7 +147,9 @@ class Landing:
                 self._waiting -= len(self._files.popleft().lines)
         except Exception as error:  # a file system may raise anything, and telemetry ends nothing
             if not self._down:
-                log.warning("%s: telemetry records wait, writing failed: %r", self._folder, error)
+                log.warning(
+                    "%s: telemetry records wait, writing failed: %s", self._folder, describe_error(error)
+                )
             self._down = True
             return
         if self._down:

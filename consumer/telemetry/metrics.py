@@ -19,6 +19,7 @@ from consumer.telemetry.instruments import BY_PARTITION, BY_REASON, INSTRUMENTS,
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
 from tidemark.foundation.azure.exporting import azure_monitor_provider, otlp_provider
+from tidemark.foundation.sanitize import describe_error
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -72,7 +73,7 @@ class ConsumerMetrics:
         try:
             await asyncio.to_thread(self._shutdown, left * 1000)
         except Exception as error:  # telemetry ends nothing
-            log.warning("the last metrics were not sent: %r", error)
+            log.warning("the last metrics were not sent: %s", describe_error(error))
 
     def _observer(self, instrument: Instrument) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterator[Observation]:

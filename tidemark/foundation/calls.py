@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.sanitize import describe_error
 
 _T = TypeVar("_T")
 
@@ -31,7 +32,7 @@ async def answered(what: str, deadline: float | None, call: Awaitable[_T]) -> _T
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             raise
-        raise UnavailableError(f"{what}: unexpected {error!r}") from error
+        raise UnavailableError(f"{what}: unexpected {describe_error(error)}") from error
 
 
 def _is_cancelled() -> bool:

@@ -20,6 +20,7 @@ from tidemark.foundation.secrets.patterns import kind_of_secret, without_spelt
 
 _BREAKS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+ *")
 _TLS_OBJECT = re.compile(r"(Cannot connect to host \S+) ssl:(?:<[^>]*>|\w+)")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _JOINERS = frozenset("\u200c\u200d")  # invisible, and part of ordinary words in Persian and Hindi
 
 
@@ -38,10 +39,10 @@ def without_secrets(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` as part of one line: line breaks become spaces, other invisible characters their escapes."""
+    """`text` as part of one line, without colours: line breaks become spaces, other invisible characters their escapes."""
     if text.isprintable():
         return text
-    return "".join(map(_visible, _BREAKS.sub(" ", text)))
+    return "".join(map(_visible, _BREAKS.sub(" ", _COLOURS.sub("", text))))
 
 
 def _visible(character: str) -> str:
@@ -52,7 +53,7 @@ def _visible(character: str) -> str:
 
 def sanitize_line(text: str) -> str:
     """`text` on one line and without secrets."""
-    return one_line(without_secrets(text))
+    return one_line(without_secrets(_COLOURS.sub("", text)))  # a secret with a colour in it is not recognised
 
 
 def shorten(text: str, limit: int) -> str:

@@ -19,6 +19,7 @@ from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Routes
 from consumer.ports import CheckpointStore, DeadLetterBox, DeadLetterStore, Sink
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.gathering import gather
+from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
@@ -60,7 +61,9 @@ class Calls:
         except FencedError:
             raise
         except Exception as error:  # the outcome is unknown: written again
-            log.warning("writing %s failed: %r", count_text(len(batch.records), "record"), error)
+            log.warning(
+                "writing %s failed: %s", count_text(len(batch.records), "record"), describe_error(error)
+            )
             self.on_answer(batch.records[0].sink, False)
             reason = f"{type(error).__name__}: {error}"
         else:
@@ -95,7 +98,9 @@ class Calls:
                     "the dead letters", self.dead_letters.put(letters, deadline=self.deadline())
                 )
         except Exception as error:  # the outcome is unknown: stored again
-            log.warning("storing %s failed: %r", count_text(len(letters), "dead letter"), error)
+            log.warning(
+                "storing %s failed: %s", count_text(len(letters), "dead letter"), describe_error(error)
+            )
             return False
         return True
 
@@ -131,7 +136,9 @@ class Calls:
         except FencedError:
             raise
         except Exception as error:  # the outcome is unknown: saved again with the next one
-            log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
+            log.warning(
+                "saving the checkpoint of partition %s failed: %s", claim.partition, describe_error(error)
+            )
             return False
         return True
 
@@ -152,7 +159,7 @@ class Calls:
         try:
             return await self.answered("the sink", self.sink.routes())
         except Exception as error:
-            log.warning("reading the partitions of the sink failed: %r", error)
+            log.warning("reading the partitions of the sink failed: %s", describe_error(error))
             return None
 
 

@@ -37,6 +37,7 @@ from consumer.running.writing.calls import Calls
 from consumer.running.writing.parked_entries import ClaimedEntries, Entry, with_problems
 from consumer.running.writing.replaying import Replay, records_left
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.wording import count_text
 
 _T = TypeVar("_T")
@@ -138,7 +139,7 @@ class Parking:
                     [self._parked(refused, claimed) for refused, claimed in claims if claimed]
                 )
         except Exception as error:  # the outcome is unknown: stored again
-            log.warning("parking %s failed: %r", count_text(len(rejected), "event"), error)
+            log.warning("parking %s failed: %s", count_text(len(rejected), "event"), describe_error(error))
             return False
         self._changed.set()
         return True

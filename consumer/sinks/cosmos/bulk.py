@@ -36,6 +36,7 @@ from consumer.sinks.cosmos.writing import RecordWriter
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.azure.connections import Settings
 from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.sanitize import describe_error
 
 WriteMode = Literal["upsert", "create"]
 
@@ -150,7 +151,7 @@ class CosmosBulkSink:
             if all(record.change is None or record.change.is_repeatable for record in batch.records):
                 raise
             # The caller would send the whole batch again, and some of it must not take place twice.
-            _log.warning("%r: %r; what has an answer counts", self._container, error)
+            _log.warning("%r: %s; what has an answer counts", self._container, describe_error(error))
         return results
 
     async def superseded(self, records: Sequence[Record], *, deadline: float) -> Sequence[bool]:

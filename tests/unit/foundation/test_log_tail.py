@@ -149,3 +149,26 @@ def test_a_line_has_its_time_in_utc_wherever_it_is_written(kind, monkeypatch):
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+LINES = "no\r\n2026-11-28T00:00:00.000Z INFO    all is well\u2028\x1b[2K\x1b[31mDisk\x1b[0m full"
+
+
+@pytest.mark.parametrize(
+    "logger", ["tidemark.consumer", "consumer.stores.blob.checkpoints", "scaling.service.shell"]
+)
+def test_an_error_forges_no_line_of_ours(logger):
+    """Texts of services, of events and of users' code are in our lines."""
+    record = logging.LogRecord(logger, logging.WARNING, "", 0, "writing failed: %s", (LINES,), None)
+    hide_secrets(record)
+
+    assert record.getMessage() == (
+        "writing failed: no 2026-11-28T00:00:00.000Z INFO    all is well \\x1b[2KDisk full"
+    )
+
+
+def test_lines_of_others_stay_as_they_are():
+    record = logging.LogRecord("orders", logging.WARNING, "", 0, "a\n%s", ("b",), None)
+    hide_secrets(record)
+
+    assert record.getMessage() == "a\nb"

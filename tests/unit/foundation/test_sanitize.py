@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.foundation.sanitize import describe_error, error_text, one_line, secret_in, without_secrets
+from tidemark.foundation.sanitize import (
+    describe_error,
+    error_text,
+    one_line,
+    sanitize_line,
+    secret_in,
+    without_secrets,
+)
 from tidemark.foundation.secrets import patterns
 
 KEY32 = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
@@ -137,7 +144,12 @@ def test_a_line_has_no_character_that_moves_anything(text):
 
 def test_words_stay_readable_and_what_moves_is_made_visible():
     assert one_line("O'Brien 李 \u0645\u06cc\u200c\u062e") == "O'Brien 李 \u0645\u06cc\u200c\u062e"
-    assert one_line("a\r\n  b\x1b[31mc\u202ed\x07\ud800") == "a b\\x1b[31mc\\u202ed\\x07\\ud800"
+    assert one_line("a\r\n  b\x1b[2Jc\u202ed\x07\ud800") == "a b\\x1b[2Jc\\u202ed\\x07\\ud800"
+
+
+def test_colours_of_an_error_are_left_out_and_hide_no_secret():
+    assert one_line("\x1b[31mGeneric error\x1b[0m: \x1b[1;38;5;9mdisk\x1b[m") == "Generic error: disk"
+    assert sanitize_line(f"\x1b[1mAccount\x1b[0mKey={KEY64};x") == "AccountKey=***;x"
 
 
 def test_an_exception_is_told_without_its_secrets_and_on_one_line():

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from tidemark.foundation.log.tail import line_without_secrets, without_tail
-from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.secrets.known import hide_settings
 from tidemark.foundation.settings_reader import SDK_LOG_LEVEL, read_log_level
 
@@ -29,6 +29,9 @@ _formatter = logging.Formatter()
 
 LIBRARIES = ("aiohttp", "azure", "msal", "uamqp", "urllib3")
 """Loggers of the SDKs and their HTTP libraries. Levels of loggers below them (`azure.cosmos`) stay."""
+
+
+_OURS = {"tidemark", "consumer", "scaling", "spark_jobs"}
 
 
 def quiet_sdks(settings: Mapping[str, str]) -> None:
@@ -47,7 +50,9 @@ def quiet_sdks(settings: Mapping[str, str]) -> None:
 
 
 def hide_secrets(record: logging.LogRecord) -> None:
-    """Replace the secrets in the message and traceback of a record. A record without secrets stays unchanged."""
+    """Replace the secrets in the message and traceback of a record. A message of ours is one line without control characters,
+    because errors of services and of users' code are in it. A record without such texts stays unchanged.
+    """
     try:
         text = record.getMessage()
     except Exception:  # arguments that do not fit: the handler reports it, with the arguments
@@ -55,7 +60,9 @@ def hide_secrets(record: logging.LogRecord) -> None:
         if shown != text:
             record.msg, record.args = f"{record.msg}, with arguments that do not fit: {shown}", None
         return
-    if (shown := line_without_secrets(text)) != text:
+    is_ours = record.name.partition(".")[0] in _OURS
+    shown = line_without_secrets(one_line(text) if is_ours else text)
+    if shown != text:
         record.msg, record.args = shown, None
     if record.exc_info and record.exc_info[0] is not None:
         traceback_text = _formatter.formatException(record.exc_info)
