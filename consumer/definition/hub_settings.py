@@ -66,6 +66,14 @@ def as_setting(value: Any) -> str:
     raise ValueError(f"found {value!r}; a text, a number, true or false is accepted")
 
 
+def hub_name(value: Any) -> str:
+    """As `as_setting`. Raises ValueError for an empty name too: that of an app setting would hold."""
+    name = as_setting(value)
+    if not name.strip():
+        raise ValueError(f"found {value!r}; the name of the event hub is accepted")
+    return name
+
+
 def read_hub_settings(
     values: Mapping[str, str], settings: Mapping[str, str]
 ) -> tuple[Found, list[tuple[str, str]], list[str]]:
@@ -76,6 +84,7 @@ def read_hub_settings(
     others: list[str] = []
     for problem in reading.problems:
         name, _, text = problem.partition(" ")
+        name = name.removesuffix(":")
         if name in values:
             mine.append((key_of(name), text))
         else:

@@ -17,6 +17,7 @@ from consumer.decoding.table import DecoderContext, build_decoder
 from consumer.definition.hub_settings import (
     CONNECTIONS,
     as_setting,
+    hub_name,
     key_of,
     keys_of_settings,
     read_hub_settings,
@@ -233,7 +234,7 @@ class _File:
             table.problem("hub", "is missing; the name of the event hub is accepted")
         for key in table.names():
             if key in known:
-                value = table.take(key, None, as_setting)
+                value = table.take(key, None, hub_name if key == "hub" else as_setting)
                 if value is not None:
                     values[known[key]] = value
             else:
@@ -312,7 +313,7 @@ class _File:
         options, wrong = parse_params(RouteOptions, given.values)
         for key, text in wrong.items():
             if key not in given.refused:
-                reader.problem(key, _with_operations(text))
+                reader.problem(key, text)
         sink = "" if "to" in wrong else self._sink_of(reader, given.values)
         if options is None:  # what else is wrong is reported at once
             good = {key: value for key, value in given.values.items() if key not in wrong}
@@ -366,10 +367,6 @@ class _File:
     def _tell(self, table: Reader, key: str, problems: Sequence[tuple[str, str]]) -> None:
         for where, text in problems:
             table.problem(f"{key}{where}", text)
-
-
-def _with_operations(text: str) -> str:
-    return f"{text}; accepted are {', '.join(Operation)}" if "Invalid enum value" in text else text
 
 
 def _splits(steps: Iterable[Step]) -> int:

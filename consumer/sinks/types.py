@@ -21,7 +21,7 @@ from consumer.model import Operation, Stream
 from consumer.ports import Sink
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.version import install_hint
-from tidemark.foundation.wording import did_you_mean
+from tidemark.foundation.wording import did_you_mean, why_refused
 
 GROUP = "tidemark.sinks"
 """The group of entry points."""
@@ -163,7 +163,7 @@ def _problems(kind: SinkType[Any], table: Mapping[str, Any]) -> Iterator[str]:
         try:
             msgspec.convert(table[name], option.type)
         except msgspec.ValidationError as error:
-            yield f"'{name}': {error}"
+            yield f"'{name}': {why_refused(table[name], error, option.type)}"
 
 
 def refuse(problems: Iterable[str], *checks: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidemark.foundation.sanitize import one_line, sanitize_line, secret_in, shorten, without_secrets
 from tidemark.foundation.secrets.configuration import holds_secret
-from tidemark.foundation.wording import count_text, did_you_mean
+from tidemark.foundation.wording import count_text, did_you_mean, why_refused
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
@@ -376,7 +376,7 @@ def parse_params(
         try:
             msgspec.convert(value, field.type)
         except msgspec.ValidationError as error:
-            problems[option] = f"found {value!r}: {error}"
+            problems[option] = why_refused(value, error, field.type)
     for option, field in fields.items():
         if field.required and option not in options:
             problems[option] = "is missing"

@@ -1,11 +1,26 @@
-"""Numbers, times and counts in words. Pure."""
+"""Numbers, times, counts, and what a type accepts, in words. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from math import isfinite
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+_WORDS: dict[type[inspect.Type], str] = {
+    inspect.AnyType: "any value",
+    inspect.NoneType: "nothing",
+    inspect.BoolType: "true or false",
+    inspect.DateTimeType: "a time",
+    inspect.DateType: "a date",
+    inspect.StructType: "a table",
+    inspect.DictType: "a table",
+}
+_BOUNDS = {"ge": "from", "gt": "above", "le": "up to", "lt": "below"}
 
 
 def number_text(value: float) -> str:
@@ -53,3 +68,47 @@ def time_text(at: float) -> str:
 def file_problem(error: BaseException) -> str:
     """Why a file cannot be used, in words: `Permission denied` of `[Errno 13] Permission denied: 'a.toml'`. The caller names the file."""
     return getattr(error, "strerror", None) or str(error)
+
+
+def why_refused(value: object, error: msgspec.ValidationError, wanted: Any) -> str:
+    """Why `msgspec.convert(value, wanted)` raised `error`: what was found, and what is accepted.
+
+    What the type itself says (`ValueError` in `__post_init__`, an option missing within) stays as it is.
+    """
+    text = str(error)
+    if text.startswith(("Expected ", "Invalid ")):
+        return f"found {value!r}; accepted: {accepted(wanted)}"
+    return f"found {value!r}: {text}"
+
+
+def accepted(wanted: Any) -> str:
+    """The values of a type, such as `text`, `a whole number from 1`, `a list of text`."""
+    return _described(inspect.type_info(wanted))
+
+
+def _described(info: inspect.Type) -> str:
+    match info:
+        case inspect.UnionType():
+            return " or ".join(_described(one) for one in info.types if not isinstance(one, inspect.NoneType))
+        case inspect.EnumType():
+            return ", ".join(str(one.value) for one in info.cls)
+        case inspect.LiteralType():
+            return ", ".join(map(str, info.values))
+        case inspect.StrType():
+            return "text, not empty" if info.min_length == 1 else "text"
+        case inspect.IntType():
+            return " ".join(["a whole number", *_limits(info)])
+        case inspect.FloatType():
+            return " ".join(["a number", *_limits(info)])
+        case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
+            return f"a list of {_described(info.item_type)}"
+        case inspect.TupleType():
+            return f"a list of {', '.join(map(_described, info.item_types))}"
+    return _WORDS.get(type(info)) or type(info).__name__.removesuffix("Type").lower()
+
+
+def _limits(info: inspect.IntType | inspect.FloatType) -> Iterator[str]:
+    for name, words in _BOUNDS.items():
+        limit = getattr(info, name)
+        if limit is not None:
+            yield f"{words} {limit:g}"

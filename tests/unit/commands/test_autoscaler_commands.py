@@ -141,7 +141,7 @@ def test_status_shows_orders_and_poison(tmp_path, running):
     assert "override to 4 until 2027-01-15 09:00:00Z, by kim" in lines
     assert "dry-run: decisions are logged, and nothing is changed" in lines
     assert any(line.startswith("1 poison message: the host gave up on them") for line in lines)
-    assert any(line.startswith("metrics-poison of 2027-01-15 08:00:00Z: rubbish ") for line in lines)
+    assert any(line.startswith("metrics-poison of 2027-01-15 08:00:00Z: rubbish") for line in lines)
     assert "\x1b" not in result.output
 
 

@@ -106,14 +106,21 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}flush_after = [1]", ["consumer.toml:8 hubs.flights.flush_after: found [1]; a text, a number, true or false is accepted"]),
         (f"{SINK}{HUB}connection = 'Nope'", ["consumer.toml:8 hubs.flights.connection: no Event Hubs connection 'Nope': set Nope to a connection string, or, for identity, Nope__fullyQualifiedNamespace to <namespace>.servicebus.windows.net (optionally with Nope__credential=managedidentity and Nope__clientId)"]),
         (f"{SINK}[hubs.flights]", ["consumer.toml:6 hubs.flights.hub: is missing; the name of the event hub is accepted"]),
+        (
+            f'{SINK}[hubs.flights]\nhub = " "\npark_delays = "10m, x"',
+            [
+                "consumer.toml:7 hubs.flights.hub: found ' '; the name of the event hub is accepted",
+                "consumer.toml:8 hubs.flights.park_delays: found 'x'; accepted are durations such as '90s', '10m', '1h30m', '2d'",
+            ],
+        ),
         (f"{SINK}{HUB}steps = 5", ["consumer.toml:8 hubs.flights.steps: found 5; a list of tables is accepted"]),
         (f"{SINK}{HUB}steps = [{{ filtre = 'x' }}]", ["consumer.toml:8 hubs.flights.steps[0]: found filtre, which is no step; did you mean 'filter'?"]),
         (f"{SINK}{HUB}decode = {{ format = 'jsn' }}", ["consumer.toml:8 hubs.flights.decode.format: found 'jsn'; accepted are json, auto, avro, avro_preamble, avro_single_object, avro_file, confluent, protobuf, cloudevents, csv, text, raw"]),
         (f"{SINK}{HUB}decode = {{ format = 'csv', delimeter = ';' }}", ["consumer.toml:8 hubs.flights.decode.delimeter: is not an option here; did you mean 'delimiter'?"]),
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = 'documnets'\noperation = 'remove'\nsteps = [{{ mask = '/a' }}]", [
-            "consumer.toml:10 hubs.flights.routes[0].operation: found 'remove': Invalid enum value 'remove'; accepted are upsert, create, replace, delete, patch",
+            "consumer.toml:10 hubs.flights.routes[0].operation: found 'remove'; accepted: upsert, create, replace, delete, patch",
             "consumer.toml:9 hubs.flights.routes[0].to: found 'documnets', which is no sink of this file; did you mean 'documents'?",
-            "consumer.toml:11 hubs.flights.routes[0].steps[0].mask: found '/a': Expected `array`, got `str`",
+            "consumer.toml:11 hubs.flights.routes[0].steps[0].mask: found '/a'; accepted: a list of text",
         ]),
         (f"{SINK}{HUB}steps = [{{ split = '/' }}, {{ split = '/' }}]\n[[hubs.flights.routes]]\nsteps = [{{ split = '/' }}]", ["consumer.toml:10 hubs.flights.routes[0].steps: found 3 steps 'split'; 2 are accepted, in the hub and in a route together"]),
         (f"{SINK}{HUB}transform = 'm:f'\nsteps = [{{ split = '/a' }}, {{ split = '/b' }}]", ["consumer.toml:8 hubs.flights.transform: found beside 2 steps 'split', one after the other; 1 is accepted, as the transform may make several documents too"]),
@@ -122,7 +129,7 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}[hubs.b]\nhub = 'FLIGHTS'", ["consumer.toml:8 hubs.b.consumer_group: hubs.flights reads hub 'FLIGHTS' in group '$Default' too; a group of its own is accepted, as two consumers of one group take each other's partitions"]),
         (f"{HUB}[sinks.'a/b']\ntype = 'cosmos'\ndatabase = 'd'\ncontainer = 'c'", ["consumer.toml:4 sinks.a/b: has a slash, which separates a sink from its lanes; accepted: none"]),
         (f"{HUB}[sinks.a]\ntype = 'cosmis'", ["consumer.toml:5 sinks.a.type: there is no type of sink 'cosmis'; accepted: "]),
-        (f"{HUB}[sinks.a]\ntype = 'cosmos'\ndatabase = 5\ncontaner = 'c'", ["consumer.toml:4 sinks.a: 'contaner' is no option of cosmos; did you mean 'container'?", "consumer.toml:4 sinks.a: 'database': Expected `str`, got `int`", "consumer.toml:4 sinks.a: 'container' is missing"]),
+        (f"{HUB}[sinks.a]\ntype = 'cosmos'\ndatabase = 5\ncontaner = 'c'", ["consumer.toml:4 sinks.a: 'contaner' is no option of cosmos; did you mean 'container'?", "consumer.toml:4 sinks.a: 'database': found 5; accepted: text", "consumer.toml:4 sinks.a: 'container' is missing"]),
         (f"{SINK}connection = 'AccountEndpoint=https://x.documents.azure.com:443/;AccountKey={'k' * 86}=='\n{HUB}", ["consumer.toml:6 sinks.documents.connection: looks like"]),
         (f"{SINK}{HUB}{SINK.replace('documents', 'b')}", ["consumer.toml:6 hubs.flights.routes: is missing; it may be left out only if the file has one sink"]),
         (f"{SINK}connection = 'Nope'\n{HUB}", ["consumer.toml:6 sinks.documents.connection: no app setting is named Nope, nor Nope__accountEndpoint or the like; the name of a setting with a connection is accepted"]),
@@ -152,10 +159,10 @@ def test_the_app_settings_alone_are_one_hub():
             "consumer.toml:2 sinks.a: timeout is 0; accepted: more",
         ]),
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = 'documents'\n[sinks.unused]\ntype = 'sql'", ["consumer.toml:10 sinks.unused: CONSUMER_SQL_URL is not set: the database's address, as SQLAlchemy writes it"]),
-        (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = ['documents']", ["consumer.toml:9 hubs.flights.routes[0].to: found ['documents']: Expected `str`, got `array`"]),
+        (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = ['documents']", ["consumer.toml:9 hubs.flights.routes[0].to: found ['documents']; accepted: text"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(34),
+    ids=range(35),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)

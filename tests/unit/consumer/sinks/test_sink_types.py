@@ -90,14 +90,14 @@ def test_a_plug_in_that_nobody_names_breaks_nothing(install):
     ("table", "problems"),
     [
         ({}, ["sinks.a: 'url' is missing"]),
-        ({"url": 1}, ["sinks.a: 'url': Expected `str`, got `int`"]),
+        ({"url": 1}, ["sinks.a: 'url': found 1; accepted: text"]),
         ({"url": "x", "trys": 1}, ["sinks.a: 'trys' is no option of fancy; did you mean 'tries'?"]),
         (
             {"zzz": 1, "tries": "many"},
             [
                 "sinks.a: 'zzz' is no option of fancy; accepted: url, tries",
                 "sinks.a: 'url' is missing",
-                "sinks.a: 'tries': Expected `int`, got `str`",
+                "sinks.a: 'tries': found 'many'; accepted: a whole number",
             ],
         ),
     ],

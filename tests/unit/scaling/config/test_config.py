@@ -309,7 +309,7 @@ def test_every_problem_is_told_at_once_with_its_line_and_key():
         for p in found
     )
     assert any(
-        f":{line_of('hub = 5')} targets.plan-hpa.metrics.lag.hub: found 5: Expected `str`" in p for p in found
+        f":{line_of('hub = 5')} targets.plan-hpa.metrics.lag.hub: found 5; accepted: text" in p for p in found
     )
     assert any("targets.plan-hpa.maximum: is missing" in p for p in found)
     assert any(f":{line_of('maximun')} targets.plan-hpa.maximun: is not an option here" in p for p in found)

@@ -24,7 +24,7 @@ from scaling.model import (
 )
 from scaling.schedules.timetable import Timetable
 from scaling.service import registry
-from scaling.window import Window, WindowSpec, assuming, summarize
+from scaling.window import Window, WindowSpec, summarize, with_missing
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 from tidemark.foundation.settings_reader import ConfigError
 
@@ -291,7 +291,7 @@ def test_the_missing_are_counted_one_by_one(kept):
     for one in (spec, uneven):
         summary = summarize(Window(times, [1.0] * len(times)), one, now=times[-1])
         assert summary.missing == kept.count(False)
-        assert assuming(summary, summary.maximum).average == pytest.approx(1.0)
+        assert with_missing(summary, summary.missing).average == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("setting", ["missing_allowed = 6", "missing_allowed = -1", "missing_in_a_row = 0"])
