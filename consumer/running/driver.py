@@ -363,8 +363,8 @@ class Driver:
 
     async def _write_traced(self, batch: Batch) -> Sequence[WriteResult]:
         contexts = (record.event.properties for record in batch.records)
-        partition = batch.records[0].event.partition
-        with self.spans.span("process", partition, len(batch.records), contexts) as span:
+        partitions = (record.event.partition for record in batch.records)
+        with self.spans.span("process", partitions, len(batch.records), contexts) as span:
             results = await self._calls.write(batch)
             if span is not None and all(result.outcome is Outcome.RETRY for result in results):
                 failed(span, str(results[0].status or "no_answer"))

@@ -144,6 +144,32 @@ async def test_a_driver_makes_a_span_for_each_piece_request_and_checkpoint_none_
     assert sink.headers[0]["traceparent"].split("-")[2] == f"{refused.context.span_id:016x}"
     assert len(by_name["checkpoint"][0].links) == 0
     assert by_name["checkpoint"][0].attributes["messaging.operation.type"] == "settle"
+    assert "messaging.batch.message_count" not in by_name["checkpoint"][0].attributes
+
+
+@in_virtual_time
+async def test_the_span_of_a_request_names_its_partition_if_all_of_it_is_of_one(traced):
+    made, finished = traced
+    settings = DriverSettings("flights", "group", batches=BatchLimits(flush_after=1.0))
+    checkpoints = MemoryCheckpointStore(clock=lambda: 0.0)
+    driver = Driver(settings, Sink(), checkpoints, MemoryDeadLetterStore(), spans=made, chance=lambda: 0.0)
+    await driver.open()
+    for partition in ("0", "1"):
+        driver.claimed(await checkpoints.claim(partition, "me", deadline=0.0))
+
+    async def send(number, *partitions):
+        for partition in partitions:
+            event = Event(partition, number, str(number), 0.0, b'{"id":"%d %d"}' % (number, int(partition)))
+            await driver.receive(partition, driver.pipeline.epoch(partition), [event])
+        await asyncio.sleep(20.0)
+
+    await send(0, "0", "1")
+    await send(1, "1")
+    await driver.aclose()
+
+    found = [span.attributes for span in finished() if span.name.startswith("process")]
+    assert [each["messaging.batch.message_count"] for each in found] == [2, 1]
+    assert [each.get("messaging.destination.partition.id") for each in found] == [None, "1"]
 
 
 def test_a_request_that_the_sdk_of_cosmos_sends_carries_the_context_of_its_span(traced):

@@ -56,13 +56,18 @@ class Spans:
         return self._tracer is not None
 
     def span(
-        self, operation: str, partition: str, count: int, contexts: Iterable[Mapping[Any, Any]] = ()
+        self,
+        operation: str,
+        partitions: str | Iterable[str],
+        count: int,
+        contexts: Iterable[Mapping[Any, Any]] = (),
     ) -> AbstractContextManager[Span | None]:
-        """A span that is current within it. `contexts` are properties of the messages that it is about, to be linked."""
+        """A span that is current within it. It names the one of `partitions`, if it is one; '' is none. `contexts` are properties of the messages that it is about, to be linked."""
         if self._tracer is None:
             return _NOTHING
         from opentelemetry.trace import SpanKind  # noqa: PLC0415 - only with tracing
 
+        named = set([partitions] if isinstance(partitions, str) else partitions) - {""}
         kinds = {"receive": SpanKind.CLIENT, "checkpoint": SpanKind.CLIENT, "process": SpanKind.CONSUMER}
         return self._tracer.start_as_current_span(
             f"{operation} {self._destination}",
@@ -72,8 +77,8 @@ class Spans:
                 **self._common,
                 names.OPERATION_NAME: operation,
                 names.OPERATION_TYPE: names.OPERATION_TYPES[operation],
-                names.COUNT: count,
-                **({names.PARTITION: partition} if partition else {}),
+                **({names.COUNT: count} if count else {}),
+                **({names.PARTITION: named.pop()} if len(named) == 1 else {}),
             },
         )
 

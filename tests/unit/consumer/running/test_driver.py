@@ -9,7 +9,7 @@ from hypothesis import given
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.preparing import Preparation
-from consumer.model import Claim, Event, Outcome, Record, Routes, WriteResult
+from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits, DriverSettings
 from consumer.running.driver import PREPARED_BYTES, Driver
 from consumer.stores.memory import MemoryCheckpointStore
@@ -24,13 +24,13 @@ WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 
 
 class Sink(MemorySink):
-    """Writes when `gate` is open, or raises `error`."""
+    """Writes when `gate` is open, raises `error`, or gives `answer`."""
 
     def __init__(self):
         super().__init__(MappingOptions("hub"))
         self.gate = asyncio.Event()
         self.gate.set()
-        self.error = None
+        self.error = self.answer = None
         self.prepared = []
 
     def prepare(self, write):
@@ -41,6 +41,8 @@ class Sink(MemorySink):
         await self.gate.wait()
         if self.error is not None:
             raise self.error
+        if self.answer is not None:
+            return [self.answer] * len(batch.records)
         return await super().write(batch, deadline=deadline)
 
 
@@ -475,6 +477,26 @@ async def test_routes_that_cannot_be_read_are_asked_for_again():
 
     assert [at - asked[0] for at in asked] == [0.0, 2.0]
     await driver.aclose()
+
+
+async def test_what_an_error_says_is_one_line_without_control_characters(caplog):
+    """An error of a sink or of a user's code may show a part of an event."""
+    says = "no\r\n2026-11-28 INFO all is well\u2028\x1b[2K\x1b[31mDisk\x1b[0m full"
+    shown = "no 2026-11-28 INFO all is well \\x1b[2KDisk full"
+    sink = Sink()
+    driver = await claimed(sink)
+    sink.error = ValueError(says)
+    await driver.receive("0", 1, events(0))
+    await asyncio.sleep(1)
+
+    assert driver.statistics().cause == f"UnavailableError: the sink: unexpected ValueError: {shown}"
+    assert f"failed: UnavailableError: the sink: unexpected ValueError: {shown}" in caplog.text
+    sink.error, sink.answer = None, WriteResult(Outcome.RETRY, 503, says)
+    await asyncio.sleep(60)
+    assert driver.statistics().cause == f"status 503: {shown}"
+    await driver.aclose()
+
+    assert Rejection("transform", says).detail == shown
 
 
 all_in_virtual_time(globals())
