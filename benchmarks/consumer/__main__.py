@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks.consumer.cell import CELLS
 from benchmarks.consumer.meter import Measured
 from benchmarks.consumer.ours import SINK_RECORDS
-from benchmarks.consumer.world import CONTAINER, DATABASE, World, document, running_world
+from benchmarks.consumer.world import CONTAINER, DATABASE, World, document, remove_containers, running_world
 from consumer.mapping.partition_hash import hash_key
 from devstack.cosmos.server import DEFAULT_KEY
 from devstack.processes.node import ensure_node, ensure_packages
@@ -108,6 +108,7 @@ def measure(records: int, rounds: int, only: str) -> tuple[Rounds, float]:
                 if only not in name:
                     continue
                 print(f"round {number + 1} of {rounds}: {name:40}", end="\r", file=sys.stderr)
+                remove_containers(world)
                 how = JAVASCRIPT.get(name)
                 result = javascript_cell(how, world, documents) if how else python_cell(name, world)
                 results.setdefault(name, []).append(result)

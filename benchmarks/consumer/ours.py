@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import uuid
 from collections import defaultdict
@@ -54,6 +55,7 @@ def settings(world: World) -> dict[str, str]:
 async def end_to_end(world: World, meter: Meter) -> None:
     """The consumer process as it is run: leases, checkpoints in blobs, dead letters, everything."""
     names = settings(world)
+    gc.freeze()  # as `consume` does
     meter.begin()
     stop = asyncio.Event()
     process = ConsumerProcess(read_config(names), names)

@@ -7,6 +7,7 @@ its first record, until its standard input ends.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import time
@@ -80,4 +81,5 @@ def _wait_for_end(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
+    gc.freeze()  # as `consume` does
     asyncio.run(_consume(msgspec.json.decode(sys.argv[1], type=dict[str, str])))

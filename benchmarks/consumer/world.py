@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
+from azure.storage.blob import BlobServiceClient
 from msgspec import Struct
 
 from devstack.cosmos.server import DEFAULT_KEY
@@ -104,6 +105,15 @@ def fill(world: World, numbers: range) -> None:
         mine = numbers[partition::PARTITIONS]
         for start in range(0, len(mine), _APPENDED_AT_ONCE):
             append(world, HUB, partition, bodies(mine[start : start + _APPENDED_AT_ONCE]))
+
+
+def remove_containers(world: World) -> None:
+    """Removes all blobs. A first start looks into every other container of its account, which takes 3 ms of CPU for each that an
+    earlier cell left.
+    """
+    with BlobServiceClient.from_connection_string(world.storage) as service:
+        for container in service.list_containers():
+            service.delete_container(container.name)
 
 
 def append(world: World, hub: str, partition: int, events: Sequence[bytes]) -> None:
