@@ -261,3 +261,14 @@ def test_a_private_name_that_fails_costs_no_message(threaded, queue, send, tmp_p
 
     assert result.exit_code == 0, result.stderr
     assert summary["messages"] == len(stored(threaded, queue)) == 5_000
+
+
+def test_a_file_of_one_line_that_is_too_large_says_of_no_other_that_it_was_sent(
+    threaded, queue, send, tmp_path
+):
+    file = tmp_path / "lines.txt"
+    file.write_text("x" * 300_000 + "\n")
+    result, _ = send("-f", str(file))
+    assert result.exit_code == 1
+    assert "no other was sent; " in " ".join(result.stderr.split())
+    assert result.stderr.count("accepted: up to 262,144") == 1

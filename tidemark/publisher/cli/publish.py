@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
@@ -15,7 +16,7 @@ import typer
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.azure.connections import event_hubs_endpoint, tls_context
 from tidemark.foundation.keys import namespace_host
-from tidemark.foundation.wording import count_text
+from tidemark.foundation.wording import count_text, file_problem
 from tidemark.publisher.cli import command
 from tidemark.publisher.cli.command import console
 from tidemark.publisher.cli.csv_rows import CsvFormat
@@ -146,8 +147,7 @@ async def _publish(options: Options, settings: Mapping[str, str], answered: Call
         raise PublishSettingsError(
             "--partition-key and --partition are both given; accepted: one of them, or none"
         )
-    if options.state is not None and not options.idempotent:
-        raise PublishSettingsError("--state needs --idempotent: there is no state to save without it")
+    _check_state(options)
     is_csv = command.is_csv(options.file)
     format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv)
     fields = EventFields.of_options(
@@ -254,6 +254,30 @@ def _compared_options(options: Options, encoding: RowEncoding) -> GivenOptions:
             "--encoding": options.encoding,
         }
     )
+
+
+def _check_state(options: Options) -> None:
+    if options.state is None:
+        return
+    if not options.idempotent:
+        raise PublishSettingsError("--state needs --idempotent: there is no state to save without it")
+    refuse_unwritable(options.state)
+
+
+def refuse_unwritable(state: Path) -> None:
+    """Raises PublishSettingsError where no state can be saved: the producer would try for minutes, and nothing would say why."""
+    try:
+        if state.exists():
+            with state.open("r+b"):
+                return
+        with NamedTemporaryFile(dir=state.parent, prefix=f".{state.name}.") as probe:
+            probe.write(bytes(4096))  # a disk that is full may still take an empty file
+            probe.flush()
+    except OSError as error:
+        raise PublishSettingsError(
+            f"--state is '{state}', where nothing can be written: {file_problem(error)}; accepted: a file in a folder that can be"
+            " written to, on a disk with room"
+        ) from None
 
 
 async def _refuse_state_of_other_hub(state: Path, producer: IdempotentProducer, name: str) -> None:

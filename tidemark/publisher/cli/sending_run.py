@@ -186,14 +186,18 @@ class SendingRun:
         `options` are those of `send`.
         """
         started = time.monotonic()
+        error_follows = False  # the command prints it, behind what is printed here
         try:
             with contextlib.suppress(PartiallySentError):  # the summary reports it
                 await sender.send(
                     _read_in_thread(self.lines) if self.is_pipe else iter(self.lines), **options
                 )
+        except Exception:
+            error_follows = True
+            raise
         finally:
             report = sender.last_report
-            complete = report is not None and self._close(report)
+            complete = report is not None and self._close(report, error_follows=error_follows)
         assert report is not None  # the call has ended, so there is one
         return Summary(
             messages=len(report.sent),
@@ -206,7 +210,7 @@ class SendingRun:
             scheduled=list(report.sequence_numbers.values()),
         )
 
-    def _close(self, report: SendReport) -> bool:
+    def _close(self, report: SendReport, *, error_follows: bool) -> bool:
         """Remove the resume file if everything was sent, else print what is left and how to go on."""
         outcomes = self.journal.outcomes
         if report.refused:
@@ -214,9 +218,8 @@ class SendingRun:
         if report.complete and not outcomes.unknown and not outcomes.refused:
             self.journal.remove()
             return True
-        console.print(
-            f"[yellow]not all was sent:[/] {escape(report.reason or report.summary())}", soft_wrap=True
-        )
+        reason = "" if error_follows else f": {escape(report.reason or report.summary())}"
+        console.print(f"[yellow]not all was sent[/]{reason}", soft_wrap=True)
         for name, numbers in (("unknown", outcomes.unknown), ("refused", outcomes.refused)):
             if numbers:
                 console.print(f"  {len(numbers):,} {name}, the first of them line {min(numbers):,}")
@@ -229,9 +232,10 @@ class SendingRun:
             return "nothing was sent"
         if report.unsent or not report.exhausted:
             return f"send the rest with --resume {journal.path}"
+        others = "the others were sent" if journal.outcomes.done else "no other was sent"
         if journal.outcomes.unknown:
             return (
-                f"the others were sent; --resume {journal.path} --resend-unknown sends the unknown ones again, which "
+                f"{others}; --resume {journal.path} --resend-unknown sends the unknown ones again, which "
                 "doubles those that have arrived, unless the queue or topic detects duplicates"
             )
-        return f"the others were sent; {journal.path} lists those that can never be sent"
+        return f"{others}; {journal.path} lists those that can never be sent"
