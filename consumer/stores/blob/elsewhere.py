@@ -14,13 +14,8 @@ from azure.core.exceptions import AzureError
 from azure.storage.blob.aio import BlobServiceClient
 
 from consumer.model import Stream
-from tidemark.foundation.azure.connections import (
-    Settings,
-    connection_string,
-    parts_of,
-    storage_endpoint,
-    transport_options,
-)
+from tidemark.foundation.azure.addresses import address_of
+from tidemark.foundation.azure.connections import Settings, storage_endpoint, transport_options
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.gathering import gather
 from tidemark.foundation.pacing import patience
@@ -83,27 +78,15 @@ def other_accounts(settings: Settings, connection: str) -> list[str]:
     """Names of other connections than this one in the settings, to other storage accounts."""
     names = [match[1] for name in settings if (match := _IDENTITY.fullmatch(name))]
     names += [name for name, value in settings.items() if _OF_STORAGE.search(value)]
-    seen = {"", _account(settings, connection)}
+    seen = {address_of(settings, connection, "blob")}
     others = []
     for name in sorted({*names}):
-        if (account := _account(settings, name)) not in seen:
-            seen.add(account)
-            others.append(name)
+        with suppress(SettingsError):  # of one that cannot be opened
+            storage_endpoint(settings, name, "blob")
+            if (account := address_of(settings, name, "blob")) not in seen:
+                seen.add(account)
+                others.append(name)
     return others
-
-
-def _account(settings: Settings, connection: str) -> str:
-    """What distinguishes it; '' for one that cannot be opened."""
-    text = connection_string(settings, connection)
-    try:
-        endpoint = storage_endpoint(settings, connection, "blob")
-    except SettingsError:
-        return ""
-    if text is None:
-        return endpoint.address.partition("://")[2].partition(".")[0].lower()
-    parts = parts_of(text)
-    named = parts.get("accountname") or parts.get("blobendpoint", text).partition("://")[2].partition(".")[0]
-    return named.lower()
 
 
 @asynccontextmanager

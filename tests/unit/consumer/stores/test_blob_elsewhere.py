@@ -105,6 +105,22 @@ def test_other_storage_accounts_are_those_of_connections_that_are_still_set():
     assert elsewhere.other_accounts(settings, "AzureWebJobsStorage") == ["Again", "Identity"]
 
 
+def test_one_account_is_one_however_its_connection_names_it():
+    here = "http://127.0.0.1:10000/devstoreaccount1"
+    settings = {
+        "Key": account("orders"),
+        "Token": "BlobEndpoint=https://orders.blob.core.windows.net/;SharedAccessSignature=sv=1&sig=a",
+        "Upper": account("Orders") + ";BlobEndpoint=https://ORDERS.blob.core.windows.net",
+        "Identity__blobServiceUri": "https://orders.blob.core.windows.net",
+        "Local": "UseDevelopmentStorage=true",
+        "Spelt": f"AccountName=devstoreaccount1;AccountKey=a2V5;BlobEndpoint={here}",
+        "OtherPort": f"AccountName=devstoreaccount1;AccountKey=a2V5;BlobEndpoint={here.replace('10000', '10010')}",
+    }
+
+    assert elsewhere.other_accounts(settings, "Key") == ["Local", "OtherPort"]
+    assert elsewhere.other_accounts(settings, "Spelt") == ["Identity", "OtherPort"]
+
+
 async def test_positions_in_the_container_of_another_account_that_is_still_set_are_found(monkeypatch):
     holding, without = Service(["own"], ["own"]), Service(["own"])
     accounts = {"Before": holding, "Other": without, "Away": None}
