@@ -261,8 +261,7 @@ async def _states(receiver: HubReceiver) -> dict[str, PartitionState]:
     """The states by partition; empty, with a message, if the hub cannot be reached."""
     try:
         async with asyncio.timeout(DEADLINE):
-            names = await receiver.partitions()
-            return {state.partition: state for state in await asyncio.gather(*map(receiver.state, names))}
+            return await receiver.states()
     except (TidemarkError, TimeoutError) as error:
         support.errors.print(
             f"[yellow]the hub cannot be read, so no lag:[/] {escape(str(error) or 'no answer')}"

@@ -87,7 +87,7 @@ def list_(
         table.add_row(*map(plain, cells), f"{len(dead_letter.event.body):,}")
     console.print(table)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
-    what = count_text(counts.total(), named(parked=parked))
+    what = count_text(counts.total(), named(parked=parked), style=",")
     console.print(f"{what}{': ' if reasons else ''}{plain(reasons)}", soft_wrap=True)
 
 
@@ -164,7 +164,7 @@ def purge(
         return True
 
     ids = with_store((root, hub), find, parked=parked, dry_run=True)
-    amount = count_text(len(ids), named(parked=parked))
+    amount = count_text(len(ids), named(parked=parked), style=",")
     if dry_run:
         console.print(f"{amount}; dry run: nothing was deleted")
         return
@@ -174,7 +174,7 @@ def purge(
         return sum([await store.delete(ids[at : at + CHUNK]) for at in range(0, len(ids), CHUNK)])
 
     deleted = with_store((root, hub), work, parked=parked)
-    console.print(f"[green]deleted[/] {count_text(deleted, named(parked=parked))}")
+    console.print(f"[green]deleted[/] {count_text(deleted, named(parked=parked), style=',')}")
 
 
 def dead_letters_app() -> typer.Typer:

@@ -35,7 +35,7 @@ class Effect(Struct, frozen=True):
 
     def __str__(self) -> str:
         parts = {"skipped": self.skipped, "written again": self.again}
-        counts = [f"{count_text(count, 'event')} {what}" for what, count in parts.items() if count]
+        counts = [f"{count_text(count, 'event', style=',')} {what}" for what, count in parts.items() if count]
         return ", ".join(counts) or "nothing is skipped or written again"
 
 
@@ -50,7 +50,10 @@ def effect_of(stored: Checkpoint | str | None, target: Checkpoint, state: Partit
         return max(0, high - max(low, first) + 1)
 
     beyond = sum(count(low, min(high, new)) for low, high in before.beyond)
-    skipped = max(0, new - max(mark, gone)) - beyond if new > mark else 0
+    # Nothing is settled yet: receiving begins where the first claim said, and what is before that is not received in any case.
+    start = before.origin.number if mark == NOTHING_SETTLED else None
+    unread = max(mark, gone, NOTHING_SETTLED if start is None else start - 1)
+    skipped = max(0, new - unread) - beyond if new > mark else 0
     again = sum(count(max(low, new + 1), high) for low, high in settled)
     kept = sum(count(max(low, new + 1), high) for low, high in target.beyond)
     return Effect(max(0, skipped), max(0, again - kept))

@@ -86,14 +86,15 @@ def replay(
         for outcome, count in sorted(counts.items()):
             console.print(f"{count:,} {plain(outcome)}", soft_wrap=True)
         console.print(
-            f"{count_text(counts.total(), what)}; dry run: nothing was written. {risk}", soft_wrap=True
+            f"{count_text(counts.total(), what, style=',')}; dry run: nothing was written. {risk}",
+            soft_wrap=True,
         )
         return
     support.ask(f"Write these events again? {risk}", yes=yes)
     if remain := with_store(where, task.run, parked=parked):
         for dead_letter, why in remain:
             support.errors.print(f"[red]{plain(dead_letter.id)}[/] {plain(why)}", soft_wrap=True)
-        fail(count_text(len(remain), f"{what} remains", f"{what}s remain"))
+        fail(count_text(len(remain), f"{what} remains", f"{what}s remain", style=","))
 
 
 def _risk(parts: Parts) -> str:

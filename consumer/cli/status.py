@@ -155,7 +155,7 @@ def _show(consumer: ConsumerView) -> None:
     )
     console.print(
         f"[bold]{escape(one_line(consumer.consumer))}[/]: {consumer.live} live{rates if consumer.live else ''},"
-        f" {count_text(consumer.dead_letters_total, 'dead letter')} made{dropped}",
+        f" {count_text(consumer.dead_letters_total, 'dead letter', style=',')} made{dropped}",
         soft_wrap=True,
     )
     for order, unit in ((consumer.order, "records/s"), (consumer.ru_order, "RU/s")):

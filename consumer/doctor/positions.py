@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import Mapping
 
 from consumer.leasing.start_position import why_foreign
-from consumer.model import Checkpoint, PartitionState
+from consumer.model import Checkpoint
 from consumer.options import OnDistrust
-from consumer.receiving.receiver import HubReceiver
 from consumer.running.assembly import Parts
 from tidemark.foundation.checkup import Finding, failed, warning
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.gathering import gather
 from tidemark.foundation.wording import count_text
 
-_AT_ONCE = 16
 _REMEDY = (
     "set CONSUMER_ON_FOREIGN_CHECKPOINT to 'earliest' (reads everything that the hub has) or 'latest' (leaves out what it"
     " has), or set the positions with `tidemark checkpoints set`"
@@ -30,15 +27,15 @@ async def foreign_positions(
     receiver = parts.receiver()
     try:
         async with asyncio.timeout_at(deadline):
-            states = await _states(receiver, kept)
+            states = await receiver.states(kept) if kept else {}
     except (TidemarkError, TimeoutError):
         return []
     finally:
         await receiver.close()
     reasons = [
-        f"partition {state.partition}: {reason}"
-        for state in states
-        if (reason := why_foreign(kept[state.partition], state, receiver.created_at))
+        f"partition {name}: {reason}"
+        for name, state in states.items()
+        if (reason := why_foreign(kept[name], state, receiver.created_at))
     ]
     if not reasons:
         return []
@@ -53,10 +50,3 @@ async def foreign_positions(
     )
     remedy = "nothing, if the hub was created anew: CONSUMER_ON_FOREIGN_CHECKPOINT says so"
     return [warning("positions", subject, f"{found}. The next start {begins}", remedy)]
-
-
-async def _states(receiver: HubReceiver, kept: Mapping[str, Checkpoint]) -> list[PartitionState]:
-    if not kept:
-        return []
-    names = [name for name in await receiver.partitions() if name in kept]
-    return await gather(receiver.state, names, at_once=_AT_ONCE)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,11 +23,13 @@ from tidemark.foundation.azure.connections import (
     tls_context,
 )
 from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.gathering import gather
 
 _Result = TypeVar("_Result")
 
 _NOT_FOUND = "not-found"
 _REQUEST_TIMEOUT = 15.0  # seconds; a request over a new connection takes 0.4 s
+_AT_ONCE = 16  # chosen: a hub has up to 2,000 partitions
 _CLOSING = 5.0  # seconds the SDK gets to close a client
 
 
@@ -82,6 +84,11 @@ class Hub:
             properties["last_enqueued_time_utc"].timestamp(),
             properties["is_empty"],
         )
+
+    async def states(self, among: Collection[str] | None = None) -> dict[str, PartitionState]:
+        """The states of all partitions that the hub has now, or of those `among` them. Raises as `partitions` does."""
+        names = [name for name in await self.partitions() if among is None or name in among]
+        return dict(zip(names, await gather(self.state, names, at_once=_AT_ONCE), strict=True))
 
     async def client(self) -> EventHubConsumerClient:
         """A new client; the caller closes it."""

@@ -31,6 +31,7 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.options import ParkingRules, ParkOrder
+from consumer.receiving.hub import Hub
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.web import api
 from consumer.web.views import consumers_view
@@ -48,6 +49,7 @@ class FakeReceiver:
     """A hub of two partitions; event n was enqueued n seconds after T0."""
 
     created_at = T0 - 1000.0
+    states = Hub.states
 
     def __init__(self):
         self.last = {"0": 99, "1": 9}
@@ -898,3 +900,23 @@ def test_without_ids_filters_or_all_nothing_happens(parts, tidemark, command):
 
     assert tidemark("dead-letters", command, "--yes").exit_code == 2
     assert buried(parts) == [1]
+
+
+async def test_the_states_of_many_partitions_are_read_some_at_a_time_and_of_those_that_there_are():
+    hub, asked, most = FakeReceiver(), 0, 0
+    hub.last = {str(number): number for number in range(100)}
+
+    async def state(partition):
+        nonlocal asked, most
+        asked += 1
+        most = max(most, asked)
+        await asyncio.sleep(0)
+        asked -= 1
+        return await FakeReceiver.state(hub, partition)
+
+    hub.state = state
+    everything, some = await hub.states(), await hub.states({"7", "100"})
+
+    assert {name: found.last_sequence_number for name, found in everything.items()} == hub.last
+    assert list(some) == ["7"]
+    assert most == 16

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.cli.positions import Effect, effect_of
-from consumer.model import Checkpoint, PartitionState
+from consumer.model import Checkpoint, Origin, PartitionState
 from consumer.receiving.until import read_numbers
 
 
@@ -32,6 +32,13 @@ def state(begin, last, *, empty=False):
 def test_what_an_order_skips_and_writes_again_is_counted(mark, beyond, to, hub, skipped, again):
     stored = Checkpoint("0", mark, "", beyond) if isinstance(mark, int) else mark
     assert effect_of(stored, Checkpoint("0", to, ""), hub) == Effect(skipped, again)
+
+
+@pytest.mark.parametrize(("to", "skipped"), [(49, 0), (99, 0), (149, 50)])
+def test_where_nothing_is_settled_yet_what_is_before_the_start_is_not_skipped_by_an_order(to, skipped):
+    stored = Checkpoint("0", -1, "", origin=Origin(number=100))
+
+    assert effect_of(stored, Checkpoint("0", to, ""), state(0, 199)) == Effect(skipped, 0)
 
 
 @given(st.integers(-1, 60), st.sets(st.integers(0, 60)), st.integers(-1, 60), st.integers(0, 40))

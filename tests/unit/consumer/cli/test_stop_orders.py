@@ -155,7 +155,8 @@ def test_ctrl_c_interrupts_a_command_that_has_loaded(monkeypatch):
     monkeypatch.setattr(
         "tidemark.__main__.command_line", lambda _: lambda: heard.append(signal.getsignal(signal.SIGINT))
     )
-    before = signal.getsignal(signal.SIGINT)
+    # A process starts so. A worker of the tests may have a Spark session, which has its own.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         tidemark_main.main()
     finally:
