@@ -6,7 +6,7 @@ stands for one collection interval, so ten samples a minute apart cover ten minu
 four minutes do not. Where the collector's schedule is uneven, its own times say which samples are missing.
 
 A gap makes scaling in impossible, unless it is within the metric's tolerance: then scaling in has to be right
-also if each missing sample was the highest of its window, or the lowest (`assuming`).
+also if each missing sample was the highest of its window, or the lowest (`with_missing`).
 """
 
 from __future__ import annotations
@@ -319,15 +319,6 @@ def filling_text(summary: Summary, spec: WindowSpec) -> str | None:
     if summary.count < spec.min_samples:
         return f"{summary.count} of {count_text(spec.min_samples, 'sample')}"
     return None
-
-
-def assuming(summary: Summary, value: float) -> Summary:
-    """The same, each missing sample being `value`, which is the highest or the lowest one there is."""
-    if not summary.missing or not summary.count:
-        return summary
-    filled = summary.average * summary.count + value * summary.missing
-    average = filled / (summary.count + summary.missing)
-    return structs.replace(summary, average=min(max(average, summary.minimum), summary.maximum))
 
 
 def with_missing(summary: Summary, high: int) -> Summary:

@@ -139,7 +139,8 @@ def lag_text(statistics: PipelineStatistics) -> str:
     cells = [f"{name}: {'?' if lag is None else f'{lag:,}'}" for name, lag in lags if name in names]
     if len(lags) > len(cells):
         cells.append(f"{len(lags) - len(cells)} more")
-    return f"lag {sum(lag or 0 for _, lag in lags):,} ({', '.join(cells)})"
+    known = [lag for _, lag in lags if lag is not None]
+    return f"lag {f'{sum(known):,}' if known else '?'} ({', '.join(cells)})"
 
 
 def _bytes(count: int) -> str:

@@ -154,7 +154,6 @@ class _Kind(NamedTuple):
     accepts: tuple[type, ...]
 
 
-_ANY = _Kind(encode, (object,))
 _BINARY = _Kind(encode_binary, (bytes,))
 _BOOLEAN = _Kind(encode_boolean, (bool,))
 _DESCRIBED = _Kind(encode, (Described,))

@@ -132,6 +132,9 @@ def test_the_line_has_its_figures_in_their_order():
 
 
 def test_of_many_partitions_a_line_names_those_furthest_behind():
+    unknown = statistics(partition("0", last=None), partition("1", last=None))
+    assert lag_text(unknown) == "lag ? (0: ?, 1: ?)"
+
     text = lag_text(statistics(*(partition(str(n), last=1000 + n) for n in range(32))))
 
     assert text.startswith("lag 5,616 (24: 184, ")
