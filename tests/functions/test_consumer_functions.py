@@ -159,14 +159,17 @@ async def test_a_slice_in_the_worker_consumes_ends_in_time_and_logs_its_own_line
     world.produce(50, partitions=2)
     settings = {**SETTINGS, **world.settings, "CONSUMER_HOSTING": "slices", "CONSUMER_SLICE": "4"}
 
-    answer = await asyncio.to_thread(
-        run_worker, ROOT, [{"function": "consume_slice", "timer": {"IsPastDue": False}}], settings
-    )
+    tick = {"function": "consume_slice", "timer": {"IsPastDue": False}}
 
-    lines = logged(answer)
+    for _ in range(5):  # a busy machine needs more than one slice to claim both partitions
+        answer = await asyncio.to_thread(run_worker, ROOT, [tick], settings)
+        lines = logged(answer)
+        assert lines
+        assert foreign(lines) == []
+        if len(world.ids()) == 50:
+            break
+
     assert len(world.ids()) == 50
-    assert lines
-    assert foreign(lines) == []
 
 
 async def dead_letters(settings):
