@@ -26,6 +26,7 @@ from consumer.receiving.until import epoch_seconds, first_event, read_numbers
 from consumer.seeks import MOST_SEEKS, Seek
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.gathering import gather
 from tidemark.foundation.http.deployed_options import account_here
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import count_text, file_problem
@@ -33,6 +34,8 @@ from tidemark.foundation.wording import count_text, file_problem
 if TYPE_CHECKING:  # the SDK takes a second; --help needs none
     from consumer.receiving.receiver import HubReceiver
     from consumer.running.assembly import Parts
+
+_AT_ONCE = 16  # partitions and positions; chosen, as for the states of a hub
 
 OPERATOR = "operator"
 """The owner of a position that an operator has set."""
@@ -202,15 +205,16 @@ async def _plan(
         )
     receiver = parts.receiver()
     try:
+        states = await receiver.states()
         targets = [
-            await _of_hub(receiver, target, stored)
-            for target in await _targets(receiver, partitions, wanted, stored, file)
+            _of_hub(receiver, target, stored, states)
+            for target in await _targets(receiver, partitions, wanted, stored, states, file)
         ]
-        states = [await receiver.state(target.partition) for target, _ in targets]
     finally:
         await receiver.close()
     planned = []
-    for (target, first), state in zip(targets, states, strict=True):
+    for target, first in targets:
+        state = states[target.partition]
         row = row_of(target.partition, stored.get(target.partition), state, receiver.created_at)
         # A position of the hub before says of no event of this one that it is settled.
         effect = effect_of(None if row.foreign else stored.get(target.partition), target, state)
@@ -276,30 +280,35 @@ async def _targets(
     partitions: Sequence[str],
     wanted: NewPosition,
     stored: Mapping[str, Checkpoint | str],
+    states: Mapping[str, PartitionState],
     file: Export | None,
 ) -> list[Checkpoint]:
     """Raises TidemarkError for a position that the hub does not have."""
-    known = await receiver.partitions()
+    asked = partitions if file is None else [checkpoint.partition for checkpoint in file.checkpoints]
+    if unknown := [name for name in asked if name not in states]:
+        raise TidemarkError(
+            f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(states, key=partition_order))}"
+        )
     if file is not None:
         return list(file.checkpoints)
-    if unknown := [name for name in partitions if name not in known]:
-        raise TidemarkError(
-            f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(known, key=partition_order))}"
-        )
-    return [
-        await _target(receiver, name, wanted, stored.get(name))
-        for name in sorted(partitions or known, key=partition_order)
-    ]
+
+    async def target(name: str) -> Checkpoint:
+        return await _target(receiver, states[name], wanted, stored.get(name))
+
+    return await gather(target, sorted(partitions or states, key=partition_order), at_once=_AT_ONCE)
 
 
-async def _of_hub(
-    receiver: HubReceiver, target: Checkpoint, everything: Mapping[str, Checkpoint | str]
+def _of_hub(
+    receiver: HubReceiver,
+    target: Checkpoint,
+    everything: Mapping[str, Checkpoint | str],
+    states: Mapping[str, PartitionState],
 ) -> Target:
     """The target with the hub that it belongs to, so that the consumer trusts it. Raises TidemarkError if it belongs to another
     hub of the name.
     """
     hub, stored = identity_of(receiver.created_at), everything.get(target.partition)
-    state = await receiver.state(target.partition)
+    state = states[target.partition]
     if not is_of_hub(target, state, receiver.created_at):
         raise TidemarkError(
             f"the position of partition {target.partition}, {target.sequence_number}, is of another hub: this one was created"
@@ -311,7 +320,7 @@ async def _of_hub(
         before = stored.origin.hub or (hub if is_of_hub(stored, state, receiver.created_at) else 0)
     since = since_of(everything.values(), hub)
     since = time.time() if since is None else since
-    partitions = target.origin.partitions or len(await receiver.partitions())
+    partitions = target.origin.partitions or len(states)
     number = stored.sequence_number if isinstance(stored, Checkpoint) else None
     orders = stored.origin.seeks if isinstance(stored, Checkpoint) else ()
     order = Seek(_operator(), time.time(), number, target.sequence_number)
@@ -326,18 +335,22 @@ async def _of_hub(
 
 
 async def _target(
-    receiver: HubReceiver, partition: str, wanted: NewPosition, stored: Checkpoint | str | None
+    receiver: HubReceiver, state: PartitionState, wanted: NewPosition, stored: Checkpoint | str | None
 ) -> Checkpoint:
-    state = await receiver.state(partition)
+    partition = state.partition
     last = Checkpoint(partition, state.last_sequence_number, state.last_offset)
+    start = None
     if wanted.time is not None:
         if state.empty or wanted.time > state.last_enqueued_at:
             return last
-        epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
         start = Start(time=wanted.time, inclusive=True)
+    elif wanted.offset is not None:
+        if wanted.offset == last.offset:
+            return Checkpoint(partition, last.sequence_number - 1, "")
+        start = Start(offset=wanted.offset, inclusive=True)
+    if start is not None:
+        epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
         return Checkpoint(partition, await first_event(receiver, partition, start, epoch + 1) - 1, "")
-    if wanted.offset is not None:
-        return await _at_offset(receiver, partition, wanted.offset, stored, last)
     settled = last.sequence_number if wanted.sequence_number is None else wanted.sequence_number
     if wanted.numbers is not None:
         settled = wanted.numbers[partition]
@@ -347,17 +360,6 @@ async def _target(
             f"found {settled}"
         )
     return last if settled == last.sequence_number else Checkpoint(partition, settled, "")
-
-
-async def _at_offset(
-    receiver: HubReceiver, partition: str, offset: str, stored: Checkpoint | str | None, last: Checkpoint
-) -> Checkpoint:
-    """The position before the event at an offset."""
-    if offset == last.offset:
-        return Checkpoint(partition, last.sequence_number - 1, "")
-    epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
-    start = Start(offset=offset, inclusive=True)
-    return Checkpoint(partition, await first_event(receiver, partition, start, epoch + 1) - 1, "")
 
 
 def _sinks_with_marks(root: Path, hub: str | None) -> list[str]:

@@ -19,6 +19,7 @@ from consumer.ports import CheckpointStore
 from consumer.receiving.receiver import HubReceiver, OnEvents, OnExpired
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.gathering import gather
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -29,6 +30,7 @@ ACCEPTED = (
 FIRST_WITHIN = 60.0
 """Seconds for the first event at or after a time. Chosen: a person waits for it."""
 _LOOK_EVERY = 1.0  # seconds between two looks at the positions; chosen: a job ends about that much late
+_AT_ONCE = 16  # partitions; chosen, as for the states of a hub
 _STORE_WITHIN = 30.0  # seconds for the checkpoint store
 
 
@@ -114,7 +116,8 @@ class EndAt:
     async def _numbers(self, names: Sequence[str]) -> dict[str, int]:
         position = self._position
         if position == LATEST:
-            return {name: (await self._receiver.state(name)).last_sequence_number for name in names}
+            states = await self._receiver.states(names)
+            return {name: states[name].last_sequence_number for name in names}
         try:
             at = None if "=" in position else epoch_seconds(position)
             given = read_numbers(position) if at is None else {}
@@ -129,7 +132,11 @@ class EndAt:
         if at > time.time():
             raise SettingsError(f"CONSUMER_UNTIL is '{position}', which is not over; accepted: {ACCEPTED}")
         stored = await self._stored()
-        return {name: await last_before(self._receiver, name, at, stored.get(name)) for name in names}
+
+        async def last(name: str) -> int:
+            return await last_before(self._receiver, name, at, stored.get(name))
+
+        return dict(zip(names, await gather(last, names, at_once=_AT_ONCE), strict=True))
 
     async def run(self, stop: asyncio.Event, consume: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         """Run `consume` until `stop`, or until every partition has settled up to its number. Call `resolve` before."""

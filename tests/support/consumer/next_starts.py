@@ -99,6 +99,9 @@ class Receiver:
         last = len(log) - 1
         return PartitionState(partition, begin, last, str(last), at, begin > last)
 
+    async def states(self):
+        return {name: await self.state(name) for name in await self.partitions()}
+
     async def receive(self, partition, start, epoch, on_events, on_expired):
         number = 0 if start.sequence_number is None else start.sequence_number + (not start.inclusive)
         while True:

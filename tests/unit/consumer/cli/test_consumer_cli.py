@@ -920,3 +920,32 @@ async def test_the_states_of_many_partitions_are_read_some_at_a_time_and_of_thos
     assert {name: found.last_sequence_number for name, found in everything.items()} == hub.last
     assert list(some) == ["7"]
     assert most == 16
+
+
+@pytest.mark.parametrize("to", [["--latest"], ["--earliest"], ["--time", time_text(T0 + 5.0)]])
+def test_set_asks_each_of_many_partitions_once_and_some_at_a_time(parts, tidemark, to):
+    hub = parts.hub
+    hub.last = {str(number): 9 for number in range(50)}
+    asked, running, most = [], 0, 0
+
+    def counted(call):
+        async def one(partition, *arguments):
+            nonlocal running, most
+            asked.append((call.__name__, partition))
+            running += 1
+            most = max(most, running)
+            try:
+                await asyncio.sleep(0)
+                return await call(partition, *arguments)
+            finally:
+                running -= 1
+
+        return one
+
+    hub.state, hub.receive = counted(hub.state), counted(hub.receive)
+    result = tidemark("checkpoints", "set", "--all", *to, "--dry-run")
+
+    assert "partition 49: none -> " in result.output
+    calls = ["state", "receive"] if "--time" in to else ["state"]
+    assert sorted(asked) == sorted((call, name) for call in calls for name in hub.last)
+    assert most == 16

@@ -103,8 +103,9 @@ async def test_a_hub_created_anew_is_read_from_where_checkpoints_set_puts_it(whe
     assert "tidemark checkpoints set" in await story.start().refused()
     store, receiver = story.namespaces["one"][0], Receiver(story)
     stored = await store.load_all(deadline=0)
-    for target in await _targets(receiver, (), where, stored, None):
-        await _put_one(store, await _of_hub(receiver, target, stored), stored)
+    states = await receiver.states()
+    for target in await _targets(receiver, (), where, stored, states, None):
+        await _put_one(store, _of_hub(receiver, target, stored, states), stored)
     story.send(10)
     await story.run()
 
