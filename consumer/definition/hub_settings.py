@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import date, datetime
 from typing import Any, get_type_hints
@@ -9,6 +10,8 @@ from typing import Any, get_type_hints
 from msgspec import Struct
 
 from consumer.config import ConsumerConfig, Found, read_settings
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9._-]{1,256}")
 
 CONNECTIONS = {"connection": "hub_connection", "storage_connection": "storage_connection"}
 """Keys that name a setting with a connection, and the field of ConsumerConfig that each of them is."""
@@ -67,10 +70,12 @@ def as_setting(value: Any) -> str:
 
 
 def hub_name(value: Any) -> str:
-    """As `as_setting`. Raises ValueError for an empty name too: that of an app setting would hold."""
+    """As `as_setting`. Raises ValueError for what no event hub can be called; for an empty name that of an app setting would hold."""
     name = as_setting(value)
-    if not name.strip():
-        raise ValueError(f"found {value!r}; the name of the event hub is accepted")
+    if not _HUB_NAME.fullmatch(name):
+        raise ValueError(
+            f"found {value!r}; the name of the event hub is accepted: letters, digits, '.', '-' and '_'"
+        )
     return name
 
 

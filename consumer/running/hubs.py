@@ -42,8 +42,7 @@ _HUB: ContextVar[str] = ContextVar("hub", default="")
 
 def _name_the_hub(record: logging.LogRecord) -> bool:
     """Puts the hub's name before a line, where a process has several: partitions of all of them are numbered from 0."""
-    hub = _HUB.get()
-    if hub and '"tidemark":' not in record.getMessage():  # lines for programs have it in a field
+    if hub := _HUB.get():
         record.msg, record.args = f"{hub}: {record.getMessage()}", ()
     return True
 

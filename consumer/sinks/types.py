@@ -6,6 +6,7 @@ configuration names it, so that a plug-in that nobody uses can break nothing.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -140,30 +141,72 @@ def read_options(kind: SinkType[_Options], table: Mapping[str, Any], where: str)
 
     Raises SettingsError, which names all problems, a line each. `where` is the table, such as `sinks.documents`.
     """
-    problems = [f"{where}: {problem}" for problem in _problems(kind, table)]
-    if not problems:
+    refused = dict(_problems(kind, table))
+    if not refused:
         try:
             return msgspec.convert(table, kind.options)
         except (msgspec.ValidationError, SettingsError) as error:  # of several fields together
-            problems = [f"{where}: {problem}" for problem in str(error).splitlines()]
-    raise SettingsError("\n".join(problems))
+            problems = str(error).splitlines()
+    else:
+        problems = [*refused.values(), *_of_the_others(kind, table, refused.keys())]
+    raise SettingsError("\n".join(f"{where}: {problem}" for problem in problems))
 
 
-def _problems(kind: SinkType[Any], table: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong in each field; `convert` would stop at the first."""
+def _of_the_others(kind: SinkType[Any], table: Mapping[str, Any], refused: Collection[str]) -> list[str]:
+    """What the options say of the values whose types are right, but for what may follow from those that are `refused`."""
+    missing = {
+        option.encode_name: value
+        for option in structs.fields(kind.options)
+        if option.required and option.encode_name in refused
+        for value in _STAND_INS
+        if _is_of(option.type, value)
+    }
+    given = {name: value for name, value in table.items() if name not in refused}
+    of_stand_ins = _lines_of(kind, missing)
+    return [
+        line
+        for line in _lines_of(kind, {**missing, **given})
+        if line not in of_stand_ins and not set(_WORD.findall(line)) & set(refused)
+    ]
+
+
+_STAND_INS: tuple[Any, ...] = ("x", 1, {}, [])
+_WORD = re.compile(r"\w+")
+
+
+def _is_of(type_: Any, value: Any) -> bool:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _lines_of(kind: SinkType[Any], table: Mapping[str, Any]) -> list[str]:
+    try:
+        msgspec.convert(table, kind.options)
+    except SettingsError as error:
+        return str(error).splitlines()
+    except msgspec.ValidationError:  # a required option has no stand-in
+        return []
+    return []
+
+
+def _problems(kind: SinkType[Any], table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong in each field, by its name; `convert` would stop at the first."""
     known = {option.encode_name: option for option in structs.fields(kind.options)}
     for name in sorted(table.keys() - known.keys()):
         hint = did_you_mean(name, known, f"accepted: {', '.join(known)}")
-        yield f"'{name}' is no option of {kind.name}; {hint}"
+        yield name, f"'{name}' is no option of {kind.name}; {hint}"
     for name, option in known.items():
         if name not in table:
             if option.required:
-                yield f"'{name}' is missing"
+                yield name, f"'{name}' is missing"
             continue
         try:
             msgspec.convert(table[name], option.type)
         except msgspec.ValidationError as error:
-            yield f"'{name}': {why_refused(table[name], error, option.type)}"
+            yield name, f"'{name}': {why_refused(table[name], error, option.type)}"
 
 
 def refuse(problems: Iterable[str], *checks: Callable[[], object]) -> None:

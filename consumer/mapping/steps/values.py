@@ -100,7 +100,9 @@ def make_hash(options: Hash, settings: Settings) -> Apply:
         raise OptionError("key", "found no name; the name of a setting that holds the key is accepted")
     if len(key) < LEAST_KEY:
         state = f"has {count_text(len(key), 'character')}" if key else "is not set"
-        raise OptionError("key", f"the setting {options.key} {state}; at least {LEAST_KEY} are accepted")
+        raise OptionError(
+            "key", f"the setting {options.key} {state}; at least {LEAST_KEY} characters are accepted"
+        )
     secret = key.encode()
 
     def change(value: Any, where: str) -> str:

@@ -109,10 +109,11 @@ def test_the_app_settings_alone_are_one_hub():
         (
             f'{SINK}[hubs.flights]\nhub = " "\npark_delays = "10m, x"',
             [
-                "consumer.toml:7 hubs.flights.hub: found ' '; the name of the event hub is accepted",
+                "consumer.toml:7 hubs.flights.hub: found ' '; the name of the event hub is accepted: letters, digits, '.', '-' and '_'",
                 "consumer.toml:8 hubs.flights.park_delays: found 'x'; accepted are durations such as '90s', '10m', '1h30m', '2d'",
             ],
         ),
+        (f"{SINK}[hubs.flights]\nhub = 'a b'", ["consumer.toml:7 hubs.flights.hub: found 'a b'; the name of the event hub is accepted: letters, digits, '.', '-' and '_'"]),
         (f"{SINK}{HUB}steps = 5", ["consumer.toml:8 hubs.flights.steps: found 5; a list of tables is accepted"]),
         (f"{SINK}{HUB}steps = [{{ filtre = 'x' }}]", ["consumer.toml:8 hubs.flights.steps[0]: found filtre, which is no step; did you mean 'filter'?"]),
         (f"{SINK}{HUB}decode = {{ format = 'jsn' }}", ["consumer.toml:8 hubs.flights.decode.format: found 'jsn'; accepted are json, auto, avro, avro_preamble, avro_single_object, avro_file, confluent, protobuf, cloudevents, csv, text, raw"]),
@@ -162,7 +163,7 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = ['documents']", ["consumer.toml:9 hubs.flights.routes[0].to: found ['documents']; accepted: text"]),
         (f"sniks = 1\n{SINK}{HUB}", ["consumer.toml:2 sniks: is not a setting here; did you mean 'sinks'?"]),
     ],
-    ids=range(35),
+    ids=range(36),
 )  # fmt: skip
 def test_every_problem_is_told_with_its_place_and_what_is_accepted(text, expected):
     found = problems(text)

@@ -183,7 +183,7 @@ def test_a_constant_is_not_shared_by_documents():
         ([{"unwrap": "/a", "hoist": "b"}], [("[0]", "found unwrap and hoist in one table; one step a table is accepted")]),
         ([{"mask": ["/a"], "wiht": 1}], [("[0].wiht", "is not an option here; did you mean 'with'?")]),
         ([{"hash": ["/a"]}], [("[0].key", "is missing")]),
-        ([{"hash": ["/a"], "key": "NONE"}, {"hash": ["/a"], "key": "SHORT"}], [("[0].key", "the setting NONE is not set; at least 16 are accepted"), ("[1].key", "the setting SHORT has 3 characters; at least 16 are accepted")]),
+        ([{"hash": ["/a"], "key": "NONE"}, {"hash": ["/a"], "key": "SHORT"}], [("[0].key", "the setting NONE is not set; at least 16 characters are accepted"), ("[1].key", "the setting SHORT has 3 characters; at least 16 characters are accepted")]),
         ([{"cast": {"a": "int"}}], [("[0].cast", "found 'int'; accepted: text, number, integer, boolean")]),
         ([{"time": "/a", "to": "epoch"}], [("[0].to", "found 'epoch'; accepted: iso, epoch_s, epoch_ms, epoch_us, or a format such as '%Y-%m-%d %H:%M:%S'")]),
         ([{"unwrap": "/l/*"}], [("[0].unwrap", "found '/l/*'; a path of one value is accepted here, without *")]),

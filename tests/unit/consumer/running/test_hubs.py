@@ -1,6 +1,7 @@
 """Several hubs in one process: what fails in one ends or restarts that one alone."""
 
 import asyncio
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from consumer.running import hubs
 from consumer.running.hubs import Hubs
 from tests.support.virtual_time import virtual_time
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.log.tail import Line, log_line, without_tail
 
 LOG = SimpleNamespace()
 """The scripts by hub, when each hub started, and how failures were described."""
@@ -30,6 +32,7 @@ class Process:
 
     async def run(self, stop):
         LOG.started.append((self.name, asyncio.get_running_loop().time() - 1000.0))
+        logging.getLogger("tidemark.consumer").info("%s", log_line(Line("5 successes", "consumer", {"n": 5})))
         script = LOG.scripts.get(self.name, [])
         seconds, outcome = script.pop(0) if script else (1e9, None)
         try:
@@ -149,12 +152,14 @@ def test_a_hub_that_cannot_be_built_again_ends_and_the_other_goes_on(monkeypatch
 
 
 def test_lines_of_several_hubs_begin_with_the_hub(caplog):
+    caplog.set_level("INFO", "tidemark.consumer")
     consume({"a": [(5.0, UnavailableError("away"))], "b": []})
-    several = [record.getMessage() for record in caplog.records]
+    several = [without_tail(record.getMessage()) for record in caplog.records]
     caplog.clear()
     consume({"a": [(5.0, UnavailableError("away"))]})
 
-    assert several == ["a: away; it starts again in 1 s"]
+    said = ["a: 5 successes", "b: 5 successes", "a: away; it starts again in 1 s", "a: 5 successes"]
+    assert several == said
     assert not [record for record in caplog.records if record.getMessage().startswith("a:")]
 
 

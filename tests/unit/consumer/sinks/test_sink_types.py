@@ -109,6 +109,25 @@ def test_every_problem_of_options_is_told_at_once(table, problems):
     assert str(caught.value).splitlines() == problems
 
 
+@pytest.mark.parametrize(
+    ("kind", "table", "rest"),
+    [
+        ("cosmos", {"database": 5, "container": "c", "guard": "numbr"}, ["guard: the guard 'numbr' is not known; accepted: none, number, or field:<path>"]),
+        ("delta", {"uri": 5, "commit_every": "often"}, ["commit_every is 'often'; accepted: seconds above 0, or a duration such as 30s"]),
+        # What only follows from a value that was left out is no problem of its own.
+        ("delta", {"uri": "x", "columns": 5, "create": True}, []),
+        ("delta", {"uri": 5}, []),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_wrong_type_hides_no_other_problem(kind, table, rest):
+    with pytest.raises(SettingsError) as caught:
+        read_options(find_sink_type(kind), table, "sinks.a")
+
+    first, *others = str(caught.value).splitlines()
+    assert "found 5; accepted: " in first
+    assert others == [f"sinks.a: {line}" for line in rest]
+
+
 def test_a_missing_package_of_a_built_in_sink_names_the_extra(monkeypatch):
     monkeypatch.setattr(
         "tidemark.foundation.version.prefix", "elsewhere"
