@@ -69,8 +69,8 @@ def draw() -> str:
     serving = [(at, float(seen.ready)) for at, seen, *_ in rows]
     waiting = [(at, seen.waiting) for at, seen, *_ in rows]
     levels = [
-        [(at, share * model.wait * expected) for at, _, expected, *_ in rows]
-        for share in (KEEP_UP_WAIT, HURRY_WAIT)
+        [(at, seconds * expected) for at, _, expected, *_ in rows]
+        for seconds in (KEEP_UP_WAIT * (model.wait - recorded.interval / 2), HURRY_WAIT * model.wait)
     ]
     panels = [
         _panel(
@@ -92,7 +92,7 @@ def draw() -> str:
             "messages waiting",
             [
                 ("wait", waiting),
-                ("a third of the allowed wait", levels[0]),
+                ("what may stand in the queue", levels[0]),
                 ("three quarters of it: hurry", levels[1]),
             ],
         ),

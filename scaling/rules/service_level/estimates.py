@@ -103,7 +103,7 @@ def outlook(memory: Memory, objective: Objective, start_up: float | None = None)
     """What is expected at the time of the newest report."""
     return Outlook(
         expected=memory.expected_rate,
-        deviation=forecast.upward_deviation(memory.expected_rate, memory.error_variance, memory.usual_now),
+        deviation=forecast.upward_deviation(memory),
         service_rate=service_rate(memory, objective),
         concurrency=concurrency(memory, objective),
         start_up=start_up_time(memory, objective) if start_up is None else start_up,

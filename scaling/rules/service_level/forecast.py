@@ -14,7 +14,8 @@ Recursive Identification, 1983). With y what came, P the covariance of the weigh
 Rates are divided by a scale of their time, so that a quiet night counts as much as a loud day.
 
 The error variance is the mean square of what came beyond the forecast, relative to the forecast and the usual rate. The
-margin follows from it. Errors in the other direction do not count: they cost idle instances, and no late message.
+margin follows from it. Errors in the other direction do not count: they cost idle instances, and no late message. It is kept
+apart for quiet and loud times: where bursts come out of nothing, little more comes while one is there.
 """
 
 from __future__ import annotations
@@ -54,15 +55,25 @@ ERROR_AVERAGE = 7500.0
 FIRST_ERROR_COUNT = 20.0
 """Errors that `FIRST_ERROR_VARIANCE` counts for at first. Chosen: five minutes of reports every 15 s."""
 
+FIRST_LEVEL_COUNT = 60.0
+"""Errors that the variance of all levels counts for when one is reached first. Chosen: a quarter of an hour of reports every 15 s."""
+
 USUAL_AVERAGE = 86_400.0
 """Seconds over which the usual rate is averaged: a day, so that each of its hours counts once."""
 
 FIRST_USUAL_TIME = 1800.0
 """Seconds that the first usual rate counts for. Chosen: the half hour of `estimates.LEARNING_TIME`."""
 
-USUAL_SHARE = 1.2
-"""Of the usual rate, this share is added to what an error is relative to, and to what the margin applies to: bursts also
-come while little is expected. Measured on the open traces: between 0.5 and 1.5 the cost differs by less than a hundredth.
+RATE_SHARE, USUAL_SHARE = 0.3, 1.9
+"""An error is relative to these shares of the forecast and of the usual rate together, and so is the margin: bursts also come while
+little is expected. Measured with the levels below on eight recorded loads, messages counted every 15 s (28 November 2026): with 1
+and 1.2 the cost is half a per cent higher, at the same share of late messages.
+"""
+
+LEVELS = (0.5, 1.0, 2.0)
+"""Times the usual rate at which a level of the load ends and the next begins. Each has an error variance of its own. Measured on the same
+loads: 1.34 times the least cost at 1.21 % late, with one variance for all 1.36 at 1.27 %; on batches of jobs that come at random 1.71 at
+2.5 % and 1.97 at 2.8 %. Six levels are no better.
 """
 
 MIN_RATE = 0.5
@@ -162,10 +173,11 @@ def score_forecasts(memory: Memory, at: float, seconds: float) -> None:
 
 
 def _learn_from_error(memory: Memory, forecast: Forecast, came: float, seconds: float) -> None:
-    reference = max(forecast.rate, 0.0) + USUAL_SHARE * forecast.usual + MIN_RATE
+    reference = RATE_SHARE * max(forecast.rate, 0.0) + USUAL_SHARE * forecast.usual + MIN_RATE
     error = min(max((came - forecast.rate) / reference, 0.0), MAX_RELATIVE_ERROR)
     weight = max(min(seconds / ERROR_AVERAGE, 1.0), 1.0 / (memory.observations + FIRST_ERROR_COUNT))
     memory.error_variance += weight * (error * error - memory.error_variance)
+    _learn_error_of_level(memory, level_of(forecast.rate, forecast.usual), error, seconds)
 
     rates = [rate / forecast.scale for rate in forecast.rates]
     forgetting = 0.5 ** (seconds / FORGETTING_HALF_LIFE)
@@ -173,6 +185,20 @@ def _learn_from_error(memory: Memory, forecast: Forecast, came: float, seconds: 
     missed = came / forecast.scale - _dot(memory.weights, rates)
     missed = max(min(missed, MAX_SCALED_ERROR), -MAX_SCALED_ERROR)
     memory.weights = [weight + gain * missed for weight, gain in zip(memory.weights, gains, strict=True)]
+
+
+def _learn_error_of_level(memory: Memory, level: int, error: float, seconds: float) -> None:
+    """A level begins with the variance of all of them."""
+    before, count = memory.level_variances[level], memory.level_counts[level]
+    before = before if count else memory.error_variance
+    weight = max(min(seconds / ERROR_AVERAGE, 1.0), 1.0 / (count + FIRST_LEVEL_COUNT))
+    memory.level_variances[level] = before + weight * (error * error - before)
+    memory.level_counts[level] = count + 1
+
+
+def level_of(rate: float, usual: float) -> int:
+    """How loud it is: an index of `Memory.level_variances`."""
+    return sum(rate >= times * usual for times in LEVELS)
 
 
 def _least_squares_step(
@@ -230,9 +256,12 @@ def record_forecast(
     memory.forecasts = [*memory.forecasts[1 - MAX_FORECASTS :], forecast]
 
 
-def upward_deviation(rate: float, error_variance: float, usual: float) -> float:
-    """One standard deviation of what comes beyond `rate`, in messages per second.
+def upward_deviation(memory: Memory) -> float:
+    """One standard deviation of what comes beyond the expected rate, in messages per second.
 
-    `error_variance` is over the errors in this direction only, which are half of all: hence the factor of two.
+    The error variance is over the errors in this direction only, which are half of all: hence the factor of two.
     """
-    return sqrt(2.0 * error_variance) * (rate + USUAL_SHARE * usual)
+    rate, usual = memory.expected_rate, memory.usual_now
+    level = level_of(rate, usual)
+    variance = memory.level_variances[level] if memory.level_counts[level] else memory.error_variance
+    return sqrt(2.0 * variance) * (RATE_SHARE * rate + USUAL_SHARE * usual)

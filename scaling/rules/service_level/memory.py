@@ -55,6 +55,9 @@ SCALES = (30.0, 120.0, 600.0, 3600.0)
 nothing.
 """
 
+LEVELS = 4
+"""Levels of the load with an error variance each: see `forecast.LEVELS`."""
+
 CANDIDATES = 8
 """Candidates that the rule simulates: one for each factor of `candidates.TRADES`."""
 
@@ -74,6 +77,8 @@ Rates = Annotated[list[float], Meta(min_length=FEATURES, max_length=FEATURES)]
 """The rate of the last interval, and the averages over `SCALES`, in messages per second."""
 
 Matrix = Annotated[list[Rates], Meta(min_length=FEATURES, max_length=FEATURES)]
+ByLevel = Annotated[list[float], Meta(min_length=LEVELS, max_length=LEVELS)]
+CountByLevel = Annotated[list[int], Meta(min_length=LEVELS, max_length=LEVELS)]
 ByMinute = Annotated[list[float], Meta(min_length=MINUTES, max_length=MINUTES)]
 ByHour = Annotated[list[float], Meta(min_length=HOURS, max_length=HOURS)]
 CountByHour = Annotated[list[int], Meta(min_length=HOURS, max_length=HOURS)]
@@ -232,6 +237,7 @@ class Memory(Struct, array_like=True, kw_only=True):
 
     `spend` is the trade that the candidates are of. `late_at_most` are the late messages of the most careful one while it had the
     maximum, discounted like its own. `unkept` is why no candidate keeps the objective, said last at `unkept_at`.
+    `level_variances` are `error_variance` by level of the load, of `level_counts` errors each.
     """
 
     version: int = VERSION
@@ -282,6 +288,8 @@ class Memory(Struct, array_like=True, kw_only=True):
     late_at_most: float = 0.0
     unkept: str = ""
     unkept_at: float = 0.0
+    level_variances: ByLevel = field(default_factory=lambda: [0.0] * LEVELS)
+    level_counts: CountByLevel = field(default_factory=lambda: [0] * LEVELS)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -336,6 +344,8 @@ def changeable_copy(memory: Memory) -> Memory:
     return replace(
         memory,
         forecasts=[*memory.forecasts],
+        level_variances=[*memory.level_variances],
+        level_counts=[*memory.level_counts],
         marks=[*memory.marks],
         needs=[*memory.needs],
         candidates=[replace(candidate, needs=[*candidate.needs]) for candidate in memory.candidates],
@@ -365,6 +375,7 @@ def _sum_of_numbers(memory: Memory) -> float:
         + sum(each.waiting + each.active + each.cost + each.late for each in memory.candidates)
         + sum(map(sum, time.points))
         + sum(time.busy)
+        + sum(memory.level_variances)
         + sum(_NUMBERS(memory))
         + sum(_NUMBERS_OF_TIME(time))
     )

@@ -41,6 +41,27 @@ def test_a_wild_load_gets_a_margin():
     assert estimates.outlook(known, ONE_PER_CENT).rate_with_margin(1.0) > 1.3 * known.expected_rate
 
 
+def test_bursts_out_of_nothing_are_worth_a_margin_before_one_comes_and_not_while_it_is_there():
+    def rate(index):
+        return 400.0 if index % 80 >= 60 else 40.0  # five minutes in every twenty
+
+    known = learned([rate(index) for index in range(DAY + 55)])
+    quiet = estimates.outlook(known, ONE_PER_CENT).deviation
+    known = learned([400.0] * 15, start=NOW + (DAY + 55) * STEP, memory=known)
+    assert known.expected_rate > 2 * known.usual_now
+    assert known.level_variances[3] < known.level_variances[1] / 5
+    assert estimates.outlook(known, ONE_PER_CENT).deviation < quiet
+
+
+def test_a_level_that_was_never_reached_has_the_margin_of_all():
+    chance = Random(1)
+    known = learned([chance.choice([70.0, 90.0, 110.0]) for _ in range(DAY)])
+    usual = estimates.outlook(known, ONE_PER_CENT).deviation
+    known = replace(known, expected_rate=3 * known.usual_now)
+    assert 0 in known.level_counts
+    assert estimates.outlook(known, ONE_PER_CENT).deviation > usual / 2
+
+
 def test_a_busy_instance_tells_what_it_serves():
     known = learned([70.0] * 40, backlog=900.0, current=10, outgoing=70.0 * STEP, objective=SIXTEEN_AT_ONCE)
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(7.0, rel=0.02)
