@@ -265,4 +265,5 @@ async def first_event(receiver: HubReceiver, partition: str, start: Start, epoch
         return first.result()
     if isinstance(outcome, TidemarkError):
         raise outcome
-    raise UnavailableError(f"partition {partition} delivered no event within {FIRST_WITHIN:.0f} s")
+    where = f"at or after the offset '{start.offset}'" if start.time is None else "from that time on"
+    raise UnavailableError(f"partition {partition} delivered no event {where} within {FIRST_WITHIN:.0f} s")

@@ -31,6 +31,7 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.options import ParkingRules, ParkOrder
+from consumer.receiving import until
 from consumer.receiving.hub import Hub
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.web import api
@@ -949,3 +950,15 @@ def test_set_asks_each_of_many_partitions_once_and_some_at_a_time(parts, tidemar
     calls = ["state", "receive"] if "--time" in to else ["state"]
     assert sorted(asked) == sorted((call, name) for call in calls for name in hub.last)
     assert most == 16
+
+
+def test_an_offset_that_no_event_is_behind_is_named(parts, tidemark, monkeypatch):
+    async def nothing(*_):
+        await asyncio.Event().wait()
+
+    parts.hub.receive = nothing
+    monkeypatch.setattr(until, "FIRST_WITHIN", 0.01)
+    result = tidemark("checkpoints", "set", "--partition", "0", "--offset", "o100", "--dry-run")
+
+    assert result.exit_code == 1
+    assert "partition 0 delivered no event at or after the offset 'o100' within 0 s" in result.output

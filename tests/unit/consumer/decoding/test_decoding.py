@@ -501,6 +501,13 @@ def test_a_body_that_does_not_match_its_schema_is_rejected_with_the_schemas_name
     assert "schema 17" in found.detail
 
 
+@pytest.mark.parametrize("schema", [json.dumps(ORDER), record("long"), record(["null", "int"])])
+def test_a_record_that_is_too_short_is_told_in_words(schema):
+    found = parse_schema(schema, "schema 17").decode(b"")
+
+    assert found.detail == "the body does not match schema 17: it ends too early"
+
+
 UNUSABLE = {
     "no JSON": "{",
     "no schema": "5",
