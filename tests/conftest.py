@@ -160,6 +160,18 @@ def _forget_calls():
 
 
 @pytest.fixture
+def without_pictures(monkeypatch):
+    """For tests of a page's words: its figures are made, and not drawn, which takes a quarter of a second each."""
+    from tidemark.analysis import plots  # noqa: PLC0415 - matplotlib takes a second, and most workers' tests need none
+
+    def closed(figure):
+        plots.plt.close(figure)
+        return "<svg></svg>", "<svg></svg>", b""
+
+    monkeypatch.setattr(plots, "drawn", closed)
+
+
+@pytest.fixture
 def run():
     """Runs a coroutine in time that passes only while everything waits."""
     with virtual_time() as runner:

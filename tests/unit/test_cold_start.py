@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -184,6 +185,7 @@ def test_what_runs_finds_its_packages_among_those_that_are_deployed(name, module
     assert python(BLOCKED, json.dumps(hidden), *modules) == "ok"
 
 
+@cache
 def provided():
     """Importable name -> packages that have it, one level deep in namespaces that several share."""
     found = {}

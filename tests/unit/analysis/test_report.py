@@ -188,7 +188,7 @@ def test_points_that_make_no_line_are_drawn_as_points(values, drawn_as_points):
     assert across.get_marker() == "None"
     assert (line.get_marker() == "o") is (drawn_as_points is not None)
     assert line.get_markevery() == (drawn_as_points if isinstance(drawn_as_points, list) else None)
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 def test_the_axis_of_one_time_is_an_hour_and_one_bar_does_not_fill_the_plot():
@@ -203,7 +203,7 @@ def test_the_axis_of_one_time_is_an_hour_and_one_bar_does_not_fill_the_plot():
     assert high - low == pytest.approx(1 / 24)
     low, high = bars.get_xlim()
     assert high - low == pytest.approx(8.0)
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_an_axis_of_counts_begins_at_zero_and_parts_thousands(values, bottom, le
     assert bool(low == 0.0) is (bottom == 0.0)
     assert high >= least_top
     assert tick is None or axes.yaxis.get_major_formatter()(1000.0) == tick
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 def test_panels_of_one_time_and_of_several_share_the_axis_of_the_several():
@@ -239,7 +239,7 @@ def test_panels_of_one_time_and_of_several_share_the_axis_of_the_several():
 
     low, high = one.get_xlim()
     assert high - low < 3 / 1440
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 @pytest.mark.parametrize("days", [0.0001, 0.002, 0.03, 0.04, 0.06, 0.084, 0.1, 0.12, 1, 2.9, 4, 30, 89, 300])
@@ -267,7 +267,7 @@ def test_on_a_phone_a_legend_is_whole_and_times_do_not_overlap(days):
     ]
     assert len(labels) >= 2
     assert all(before.x1 + 6 < after.x0 for before, after in pairwise(labels))
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_panels_of_a_replay_have_axes_of_their_data_however_small_or_large(waiti
     assert all(before.y1 < after.y0 + 4 for before, after in pairwise(labels))
     assert all(float(label.get_text()).is_integer() for label in instances.get_yticklabels())
     assert instances.get_ylim()[1] > 1.2  # room for the legend
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 def test_a_code_block_begins_with_its_first_line() -> None:
@@ -346,7 +346,7 @@ def test_a_plot_without_any_known_value_says_so():
     plots.show_few_points(figure)
 
     assert [[text.get_text() for text in axes.texts] for axes in (known, unknown)] == [[], ["not known"]]
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 def test_on_a_phone_panels_stand_one_below_the_other_and_the_legend_of_both_is_whole():
@@ -370,7 +370,7 @@ def test_on_a_phone_panels_stand_one_below_the_other_and_the_legend_of_both_is_w
     extent = legend.get_window_extent()
     assert 0 <= extent.x0 < extent.x1 <= figure.bbox.x1
     assert len(legend.get_texts()) == 4
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 def test_a_figure_is_drawn_again_for_a_phone_and_in_its_own_colours(tmp_path):

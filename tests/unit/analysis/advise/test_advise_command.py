@@ -131,6 +131,7 @@ def test_the_command_answers_for_a_plain_csv(folder):
     assert (folder / "advise-output" / "advice.parquet").exists()
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_target_that_is_not_configured_is_compared_without_today_and_how_to_name_one_is_told(folder):
     (folder / "orders.csv").write_text("t,arrivals\n0,60\n60,60\n")
     found = invoke("orders.csv", "--service-rate", "10", "--processes", "1")
@@ -233,6 +234,7 @@ def test_what_is_evaluated_oftener_is_left_out_of_a_long_history_unless_no_other
 
 
 @pytest.mark.parametrize(("late", "winner"), [(0.5, False), (0.001, True)])
+@pytest.mark.usefixtures("without_pictures")
 def test_saturation_comes_first_and_where_all_miss_there_is_no_winner(late, winner, capsys):
     """Two policies, both late with this share, of a load whose peak needs more than the maximum."""
     rows = [Reading(MONDAY + 60.0 * n, arrivals=31_200.0 if n == 5 else 60.0) for n in range(9)]
@@ -262,6 +264,7 @@ def test_saturation_comes_first_and_where_all_miss_there_is_no_winner(late, winn
 
 
 @pytest.mark.parametrize(("takes", "said"), [(1, False), (80, True)])
+@pytest.mark.usefixtures("without_pictures")
 def test_what_scale_ins_stop_while_it_is_processed_is_told_where_it_is_much(takes, said, capsys):
     """Half an hour of load and half an hour without, six times."""
     counts = [600.0 if n // 30 % 2 == 0 else 6.0 for n in range(360)]

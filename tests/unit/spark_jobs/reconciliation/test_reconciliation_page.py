@@ -86,6 +86,7 @@ def a_bad_day(seed=3):
     )
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_passed_check_says_so_and_shows_no_findings():
     page = build(findings()).html()
 
@@ -95,6 +96,7 @@ def test_a_passed_check_says_so_and_shows_no_findings():
     assert "Not settled though due" not in page
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_what_is_parked_passes_and_is_named():
     gone = {Status.DROPPED: "left out on purpose", Status.REMOVED: "of a document whose time to live is over"}
     for status, said in gone.items():
@@ -129,6 +131,7 @@ def test_a_failed_check_names_the_events_where_they_are_and_how_many_more_there_
         ([hour("0", 99)], ": 1,000 to 2,000 in 2 hours of a partition, or none."),
     ],
 )
+@pytest.mark.usefixtures("without_pictures")
 def test_the_heat_map_says_from_how_many_to_how_many_for_one_colour_says_neither(more, told):
     page = build(findings(hours=[*findings().hours, *more])).html()
 
@@ -159,7 +162,7 @@ def test_a_phone_gets_no_numbers_and_times_that_run_into_each_other():
     assert len(shown) >= 3
     assert all(before.x1 < after.x0 for before, after in pairwise(shown))
     assert bar.get_window_extent().x1 < figure.bbox.x1
-    plots.drawn(figure)
+    plots.plt.close(figure)
 
 
 def test_no_event_at_all_is_told_as_that():
@@ -169,6 +172,7 @@ def test_no_event_at_all_is_told_as_that():
     assert "no events" in page
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_how_exact_the_answer_is_follows_from_the_consumers_ids():
     exact, guessed = (build(findings(identity=each)).html() for each in (Identity.META, Identity.BODY))
 
@@ -203,10 +207,12 @@ def test_events_whose_capture_file_may_still_come_are_told(newest, until, told):
     assert bool(told) == bool(said)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_page_says_what_may_still_come():
     assert "came 7 min before this run" in build(findings(yet_to_come="came 7 min before this run")).html()
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_what_is_removed_is_no_settled_event_for_nobody_knows_whether_it_was_written():
     page = build(findings(counts={Status.WRITTEN: 60, Status.REMOVED: 40})).html()
 
@@ -230,6 +236,7 @@ def test_what_is_removed_is_no_settled_event_for_nobody_knows_whether_it_was_wri
         ({"quarantine": "bad files"}, " --quarantine 'bad files'"),
     ],
 )
+@pytest.mark.usefixtures("without_pictures")
 def test_the_next_command_writes_what_is_missing_from_the_same_events_to_the_same_sink(given, options):
     """Of a hub that was created anew it would be refused without the time, and of a file without hub and sink."""
     settings = Settings(consumer={}, capture="capture/", output="out", **given)
