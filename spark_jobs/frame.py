@@ -4,6 +4,7 @@ that fails costs none of them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -96,7 +97,12 @@ class AppJobOptions(JobOptions):
     root: Root = ROOT_FOLDER
 
     def read(self, job: str, limited: Collection[str]) -> dict[str, Any]:
-        return {**super().read(job, limited), "app_settings": app_settings(self.root)}
+        settings = app_settings(self.root)
+        if (folder := str(self.root.resolve())) not in sys.path:
+            sys.path.insert(
+                0, folder
+            )  # a transform is beside the settings, as for the consumer: its code is compared
+        return {**super().read(job, limited), "app_settings": settings}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """How a run ends, for all eight jobs: counted, published, then the page, then the check."""
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from spark_jobs import frame
 from spark_jobs.cli import JOBS
 from spark_jobs.frame import AppJobOptions, JobOptions, JobSettings, finish
+from spark_jobs.platform.user_code import code_digest
 from tidemark.analysis.errors import CheckFailedError, InputError, JobError
 from tidemark.analysis.limits import Limit, RowCount
 from tidemark.analysis.report import Report
@@ -145,3 +147,13 @@ def test_options_are_read_into_the_settings(tmp_path):
     assert "app_settings" in AppJobOptions(root=tmp_path).read("cost", ())
     with pytest.raises(InputError, match="--allow is 'lat=1'"):
         JobOptions(allow=["lat=1"]).read("cost", {"late": "read"})
+
+
+def test_the_code_of_a_transform_beside_the_settings_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command `tidemark` has no working directory on it
+    (tmp_path / "beside_settings.py").write_text("def f(document, event):\n    return document\n")
+    assert code_digest("beside_settings:f") == ""
+
+    AppJobOptions(root=tmp_path).read("backfill", ())
+
+    assert code_digest("beside_settings:f")
