@@ -92,8 +92,8 @@ def draw() -> str:
             "messages waiting",
             [
                 ("wait", waiting),
-                ("what may stand in the queue", levels[0]),
-                ("three quarters of it: hurry", levels[1]),
+                ("may stand in the queue", levels[0]),
+                ("3/4 of the wait: hurry", levels[1]),
             ],
         ),
     ]
