@@ -339,7 +339,7 @@ def _show_counts(
             if last_counts is None and counts.unended is not None:
                 console.print(
                     f"it was published by {counts.unended.process} since {counts.unended.since}, which has not ended in order: this "
-                    "run goes on where that one was; if it still runs, it ends with exit status 3 at its next batch",
+                    "run goes on where that one was; if it still runs, one of the two ends with exit status 3 at its next batch",
                     soft_wrap=True,
                 )
             if last_counts is None and counts.partitions < counts.partitions_now:
