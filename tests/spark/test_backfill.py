@@ -33,6 +33,8 @@ from tests.support.consumer.backfill import dead_letters, flights, latest, row
 from tidemark.analysis.errors import CheckFailedError, InputError
 from tidemark.analysis.limits import Limit
 
+pytestmark = pytest.mark.usefixtures("without_pictures")  # tests/unit/spark_jobs/backfill draws them
+
 
 def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothing(spark, world, tmp_path):
     rows = [*flights(2, 400, 150), row(400, "1", b"not json"), row(401, "1", None)]

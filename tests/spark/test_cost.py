@@ -28,6 +28,8 @@ from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
 from tidemark.analysis.errors import CheckFailedError, InputError
 from tidemark.analysis.limits import Limit
 
+pytestmark = pytest.mark.usefixtures("without_pictures")  # tests/unit/analysis/cost draws them
+
 OPTIONS = Options({"orders": PLAN}, {}, frozenset({"db"}), used="used", hold=4 * 3600.0)
 """The database's charges are nobody's: which resource it is, is not said."""
 

@@ -31,6 +31,8 @@ from tidemark.analysis.seasons.profile import profile
 from tidemark.commands.history import files
 from tidemark.commands.history.model import Minute
 
+pytestmark = pytest.mark.usefixtures("without_pictures")  # tests/unit/analysis draws them
+
 OPTIONS = Options(price=0.2, wait=30.0)
 
 
