@@ -60,7 +60,7 @@ class Sink(Protocol):
         ...
 
     def prepare(self, write: Write) -> Record:
-        """The record of a write, with its `operation`. What else the record says of its event is set by the caller."""
+        """The record of a write, with its `operation`. The caller sets the other fields about its event."""
         ...
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:

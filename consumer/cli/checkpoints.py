@@ -122,7 +122,7 @@ def set_(
 ) -> None:
     """Sets positions, backwards too. A running consumer loses the partition and continues at the new position.
 
-    Says of each partition how many events are skipped or written again. Who set it, when, from where and to where is
+    Reports for each partition how many events are skipped or written again. Who set it, when, from where and to where is
     stored with the position, and `show` prints it.
     """
     names_partitions = [value for value in (from_, at) if value is not None]
@@ -216,7 +216,7 @@ async def _plan(
     for target, first in targets:
         state = states[target.partition]
         row = row_of(target.partition, stored.get(target.partition), state, receiver.created_at)
-        # A position of the hub before says of no event of this one that it is settled.
+        # A position in the hub before settles no event of this one.
         effect = effect_of(None if row.foreign else stored.get(target.partition), target, state)
         planned.append((row, (target, first), effect))
     return planned

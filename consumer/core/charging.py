@@ -1,4 +1,4 @@
-"""What the result of a write says of its charge, and of what refused it. Pure."""
+"""The charge in the result of a write, and what refused the write. Pure."""
 
 from __future__ import annotations
 

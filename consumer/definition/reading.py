@@ -135,7 +135,7 @@ class _File:
         return True
 
     def _check_connection(self, table: Reader, name: object) -> None:
-        """Tells of a connection without any setting, which would be found only when the sink is opened."""
+        """Reports a connection without any setting, which would be found only when the sink is opened."""
         if (
             not isinstance(name, str)
             or not name
@@ -341,7 +341,7 @@ class _File:
         return sink or ""
 
     def _check_sink(self, reader: Reader, sink: str, options: RouteOptions) -> None:
-        """Tells of what the type of the sink does not have. An operation that an event names is found only with the event."""
+        """Reports options that the type of the sink does not have. An operation that an event names is found only with the event."""
         if sink not in self._sinks:
             return
         kind = find_sink_type(self._sinks[sink].type)

@@ -66,7 +66,7 @@ class Parts:
         settings: Mapping[str, str],
         hub: HubDefinition | None = None,
     ) -> None:
-        """`hub` is what a file says of sinks, steps and routes. Raises SettingsError for a connection that cannot work."""
+        """`hub` has the sinks, steps and routes of a file. Raises SettingsError for a connection that cannot work."""
         hide_settings(settings)
         write_options(config.writing, named=lambda option: f"COSMOS_{option.upper()}")
         self.config = config

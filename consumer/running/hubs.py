@@ -173,7 +173,7 @@ class Hubs:
             setattr(self._totals, name, added)
 
     async def _watch(self) -> None:
-        """Tells the shares of the rate what waits at each hub: events that are not settled, as far as that is known. Beats for
+        """Gives the shares of the rate the count that waits at each hub: events that are not settled, as far as that is known. Beats for
         hubs that do not run, as the process is alive without them.
         """
         while True:

@@ -81,7 +81,7 @@ class ConsumerProcess:
         self.config = config
         self.limiter = limiter
         self.describe_failure: Callable[[TidemarkError], str] = str
-        """Makes what the last row says of a failure."""
+        """Makes the last row's text about a failure."""
         self._rate = share(config.rate)
         self.owner = unique_owner()
         parts = Parts(config, settings, hub)

@@ -82,7 +82,7 @@ class Matching:
         raise NotImplementedError
 
     async def listed(self, client: Any) -> Sequence[tuple[str, Any]]:
-        """The names that there are, and what the list says of each for `AzureEntityCollector.describe`. A name may come twice."""
+        """The names that there are, and what the list returns of each for `AzureEntityCollector.describe`. A name may come twice."""
         raise NotImplementedError
 
 

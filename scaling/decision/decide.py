@@ -244,7 +244,7 @@ class Case(Steps):
         return made if external is None else self._restrict_to_safe_changes(made, external)
 
     def _restrict_to_safe_changes(self, made: Recommendation, external: ExternalChange) -> Recommendation:
-        """What is decided while somebody else's change stands: bounds are kept, more is added, and nothing is taken away
+        """What is decided while an external change stands: bounds are kept, more is added, and nothing is taken away
         but by an order given since.
         """
         note = f"set to {external.seen} by somebody else, expected {external.expected}"

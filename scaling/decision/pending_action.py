@@ -153,7 +153,7 @@ def _with_effect(state: TargetState, effect: Effect, reached: int, level: float 
 
 
 def note_external_change(state: TargetState, external: ExternalChange) -> TargetState:
-    """The state with somebody else's change, which counts among those of the hour when it is first seen."""
+    """The state with an external change, which counts among those of the hour when it is first seen."""
     known, others = state.external_change, state.others_changes
     if known is None or known.seen != external.seen:
         others = (*(at for at in others if external.at - HOUR < at <= external.at), external.at)[

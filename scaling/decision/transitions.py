@@ -245,7 +245,7 @@ def _reconciled(
 def reconcile_capacity(
     policy: Policy, state: TargetState, capacity: Capacity, *, now: float, controls: Controls
 ) -> TargetState:
-    """Reconciles a reading with what we expect. Somebody else's change is noted, held on, then adopted."""
+    """Reconciles a reading with what we expect. An external change is noted, held on, then adopted."""
     replace = msgspec.structs.replace
     if state.expected is None:
         # As the HPA does: the first capacity seen counts as recommended, so that a start is not a scale-in.

@@ -17,7 +17,7 @@ DRAINING = "draining"
 class DrainView(Struct, frozen=True):
     """`state` is `draining`, or how the notice ended (`done`, `withdrawn`, `unanswered`), or `none` where there never was one.
 
-    Times are seconds since the epoch. A notice that is not over at `expires_at` is no more to be obeyed.
+    Times are seconds since the epoch. Workers must not obey a notice after its `expires_at`.
     """
 
     state: str

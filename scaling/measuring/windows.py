@@ -33,7 +33,7 @@ minute, as for a stale metric; at least `GAP_INTERVALS` collections.
 def windows_after_report(
     policy: Policy, windows: Mapping[str, Window], report: MetricsReport, *, now: float
 ) -> dict[str, Window]:
-    """The windows with what a report says of their metrics. One that it does not mention counts as failed."""
+    """The windows with a report's samples and failures of their metrics. One that it does not mention counts as failed."""
     items: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
     items.update((failure.metric, failure) for failure in report.failures)
     updated: dict[str, Window] = {}

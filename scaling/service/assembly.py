@@ -217,7 +217,7 @@ def _collectors(
 
 
 def _introduce(ports: Iterable[Collector | Scaler]) -> None:
-    """Tells those of each other whose classes have a `together` of their own, or the same one: they may ask together."""
+    """Introduces those to each other whose classes have a `together` of their own, or the same one: they may ask together."""
     groups: dict[Any, list[Any]] = {}
     for port in ports:
         if (together := getattr(type(port), "together", None)) is not None:

@@ -9,7 +9,7 @@ between any two writes is harmless:
                  decided and sends the same pending action again
 
 `_decide` takes the report in, asks the rules (`case_of`), decides (`decide_case`), remembers, asks the shadow, and says what is
-to be written. `scaling.service.evaluation` has these steps, which need nothing from outside.
+to be written. Taking in, remembering and what is to be written are in `scaling.service.evaluation`, which needs nothing from outside.
 
 The scaler's side mirrors the order: see `scaling.service.deliveries`. Of two evaluations of one report at once only one
 is saved, but the other may have written the log row last. It, or the next delivery, finds that out and writes the row

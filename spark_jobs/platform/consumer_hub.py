@@ -53,7 +53,7 @@ def hub_on_cosmos(
 ) -> HubDefinition:
     """The hub with the one sink that the job is about, which is none where app settings describe it. `job` is "a backfill writes to".
 
-    Raises InputError for a hub that cannot be told from others or cannot be read here, and for one without a sink to Cosmos DB.
+    Raises InputError for a hub that cannot be distinguished from others or cannot be read here, and for one without a sink to Cosmos DB.
     """
     if not settings.get(FILE, "").strip():
         return _of_settings(settings, job, hub=hub, sink=sink)

@@ -1,4 +1,4 @@
-"""What Spark says of a failure: what was raised in one of its other processes, out of its stack traces, and what it means."""
+"""What Spark reports of a failure: what was raised in one of its other processes, out of its stack traces, and what it means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches of a partition's sequence numbers, a row for each: what a task looks at together. Arrow and numpy, no Spark.
+"""Ranges of a partition's sequence numbers, a row for each: what a task looks at together. Arrow and numpy, no Spark.
 
 An event is two numbers, and Spark would carry it from task to task as a row of its own. Here a row carries the events of
 a bucket, up to 2 ** bits sequence numbers, as bytes: `rows` are a batch of Arrow. However many events a partition has, a

@@ -72,7 +72,7 @@ def begin_of(ends: Sequence[Row]) -> datetime | None:
             raise InputError(
                 f"partition {row['partition']}: an event from number {row['back']} on came at {row['back_at'].isoformat()}, one with a"
                 f" lower number not before {row['ahead_at'].isoformat()}: they are of two hubs of this name, one of which was deleted,"
-                " and what is written of which cannot be told. Look at one of them with --from or --to"
+                " and what is written of which cannot be known. Look at one of them with --from or --to"
             )
     return min((row["earliest"] for row in ends if row["earliest"] is not None), default=None)
 
@@ -94,5 +94,5 @@ def refuse_between(ends: Sequence[Row], known: DataFrame) -> None:
                 raise InputError(
                     f"partition {partition}: documents have keys of a hub of this name that was created at {utc_text(int(created))}, and"
                     f" events came until {latest.isoformat()}. Which of them are of that hub is not known, so what is written of"
-                    f" them cannot be told; accepted: --to {utc_text(int(created))}, or --from when the present hub was created"
+                    f" them cannot be known; accepted: --to {utc_text(int(created))}, or --from when the present hub was created"
                 )

@@ -222,7 +222,7 @@ def _event(row: dict[str, Any]) -> Event:
 def _key_of(
     preparation: Preparation, event: Event, default_ttl: int | None, writing: WriteOptions
 ) -> dict[str, Any]:
-    """What EVENT_KEYS says of the documents that the event becomes, or why there is none. Raises InputError."""
+    """The documents that the event becomes by EVENT_KEYS, or why there is none. Raises InputError."""
     records = (record for record in preparation.records([event]) if record.dropped is None)
     keys = [_key(record, default_ttl, writing) for record in records]
     if len(keys) == 1:

@@ -81,9 +81,9 @@ class Fit(Struct, frozen=True):
 
     breaks: tuple[Break, ...]
     expected: tuple[float, ...]
-    """What the model says of each day, breaks included."""
+    """The model's value for each day, breaks included."""
     unbroken: tuple[float, ...]
-    """What it says of each day had the level stayed that of the first segment."""
+    """Its value for each day if the level had stayed that of the first segment."""
     scale: float
     """Relative day-to-day noise, a standard deviation."""
 

@@ -75,7 +75,7 @@ def refuse_former(
             raise InputError(
                 f"partition {partition}: events from {at.isoformat()} on came before the hub of the checkpoints was created, at"
                 f" {utc_text(created)}. They are of a hub of the same name that was deleted, and keys of both are alike: what is"
-                f" written of it cannot be told; accepted: --from {utc_text(created)}"
+                f" written of it cannot be known; accepted: --from {utc_text(created)}"
             )
 
 
@@ -87,7 +87,7 @@ def refuse_other_hub(created_at: float, checkpoints: Mapping[str, Checkpoint | s
         if present and hub not in {0, present}:
             raise InputError(
                 f"the checkpoint of partition {partition} is of another hub of this name: that hub was created at {utc_text(hub)},"
-                f" the one that is read at {utc_text(present)}. What is written of its events cannot be told before the consumer has"
+                f" the one that is read at {utc_text(present)}. What is written of its events cannot be known before the consumer has"
                 " begun in it (CONSUMER_ON_FOREIGN_CHECKPOINT, 'tidemark checkpoints set')"
             )
 

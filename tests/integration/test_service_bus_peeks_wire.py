@@ -148,7 +148,7 @@ async def test_all_partitions_are_asked_where_there_are_any_or_may_be(world, nam
     assert await world.read("oldest_age", kind) == pytest.approx(500, abs=5)
     if name == "parts":
         with pytest.raises(
-            CollectError, match=r"behind 2 messages cannot be told: it .* partitioned.*without held"
+            CollectError, match=r"behind 2 messages cannot be known: it .* partitioned.*without held"
         ):
             await world.read("oldest_age", kind, held=2)
 
@@ -212,7 +212,7 @@ async def test_a_message_that_the_sdk_refuses_to_decode_is_not_an_empty_queue(wo
     world.put("orders", 30)
 
     assert await world.read("oldest_age") == pytest.approx(90, abs=3)
-    with pytest.raises(CollectError, match="oldest_age cannot be told: a message cannot be decoded"):
+    with pytest.raises(CollectError, match="oldest_age cannot be known: a message cannot be decoded"):
         await world.read("oldest_age", held=2)
 
 

@@ -286,7 +286,7 @@ class SinkContract:
         except FencedError:
             pass
         else:
-            pytest.fail("the old consumer was not told that its claim is over")
+            pytest.fail("the old consumer got no error though its claim is over")
         await write(new, [event(3), event(4)])
 
         await self.expect_stored(target, ["f1", "f2", "f3", "f4"])

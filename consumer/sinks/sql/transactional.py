@@ -295,7 +295,7 @@ class Position(OpenWrite):
         self._beyond = claim.checkpoint.beyond if claim.checkpoint else ()
 
     def forget_beyond(self) -> None:
-        """Of a checkpoint elsewhere: what it says of later events is not what this database has."""
+        """Of a checkpoint elsewhere: its record of later events is not what this database has."""
         self._beyond = ()
 
     def is_open(self, record: Record) -> bool:

@@ -54,7 +54,7 @@ async def containers_with_positions(
             names = _likely_first(names, own)[: MOST if is_first else FEW]
             has_positions = [(service, name, stream) for name in names]
             return list(compress(names, await gather(_has_positions, has_positions, at_once=_AT_ONCE)))
-    except Exception as error:  # it is a look beside: what decides a start is in its own container
+    except Exception as error:  # only a hint: what decides a start is in its own container
         _log.debug("other containers cannot be looked into: %s", error)
         return []
 

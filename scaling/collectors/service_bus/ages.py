@@ -31,7 +31,7 @@ class UnclearError(Exception):
 
 
 class Peeked(Struct, frozen=True):
-    """What a peek says of one message. Times are the broker's, in seconds since the epoch."""
+    """What a peek returns of one message. Times are the broker's, in seconds since the epoch."""
 
     number: int
     state: str

@@ -60,7 +60,7 @@ class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.pattern and given:
             problems[given[0]] = (
                 f"is for one {self.NAMED}, and {self.NAMED} = '{self.pattern}' is a pattern: how many messages of each are being processed "
-                "cannot be told"
+                "cannot be known"
             )
         return problems
 

@@ -191,7 +191,7 @@ class OldestAgeCollector(_DataPlaneCollector):
                     search.take(await _peek(receiver, *search.asks))
         except UnclearError as error:
             self._asked_at = -inf  # the entity may be another one
-            raise CollectError(f"{self._label}: {self.COUNT} cannot be told: {error}") from error
+            raise CollectError(f"{self._label}: {self.COUNT} cannot be known: {error}") from error
         finally:
             self._close(receiver)
         now += asyncio.get_running_loop().time() - started_at
@@ -219,7 +219,7 @@ class OldestAgeCollector(_DataPlaneCollector):
                 "is partitioned" if description else "may be partitioned (reading its settings needs Manage)"
             )
             raise CollectError(
-                f"{self._label}: what waits behind {ahead} messages cannot be told: it {why}, and partitions have no common order; "
+                f"{self._label}: what waits behind {ahead} messages cannot be known: it {why}, and partitions have no common order; "
                 "without held, concurrency and instances_of, oldest_age includes messages that are being processed"
             )
         return [Search(now=now, partition=partition) for partition in range(PARTITIONS)]
@@ -231,7 +231,7 @@ class OldestAgeCollector(_DataPlaneCollector):
         known = await self._instances.collect(now=now)
         if now - known.at > READY_KEPT:
             raise CollectError(
-                f"{self._label}: {self.COUNT} cannot be told: how many instances of '{self._params.instances_of}' are ready was read "
+                f"{self._label}: {self.COUNT} cannot be known: how many instances of '{self._params.instances_of}' are ready was read "
                 f"{duration_text(now - known.at)} ago; at most {duration_text(READY_KEPT)} are accepted"
             )
         ready = known.values["ready"]  # one that starts processes nothing
@@ -264,7 +264,7 @@ class OldestAgeCollector(_DataPlaneCollector):
 
     def _sessions_text(self) -> str:
         return (
-            f"{self._label}: {self.COUNT} cannot be told: it requires sessions, and a session can only be peeked by who locks it; "
+            f"{self._label}: {self.COUNT} cannot be known: it requires sessions, and a session can only be peeked by who locks it; "
             "use count = 'sessions', or the counts"
         )
 

@@ -8,7 +8,7 @@ The steps of one report (`_learn`):
 
 1. `_follow_capacity`: which instances started, stopped, or serve now.
 2. `_follow_time`: how long a message takes, by what is counted, by ages, and by the backlog.
-   `_follow_flow`: what arrived and was completed, and what that says of the instances.
+   `_follow_flow`: what arrived and was completed, and what follows from it about the instances.
 3. `_follow_queue`: what was begun, and how much of it late.
 4. `_follow_forecast`: past forecasts against what came, and the next one.
 5. `_follow_candidates`: the candidates on the same arrivals, and the best of them.

@@ -7,7 +7,7 @@ hub and partitions files are listed and read).
 
 A file of twice `partitionBytes` and more is read by several tasks, each a piece from one sync marker to another. A file
 or piece is read whole or set aside whole: its events are in the output, or it is in the quarantine with a reason that
-tells their number. With a quarantine, a task holds the events of one file or piece in memory. What Spark opens is one task's.
+names their number. With a quarantine, a task holds the events of one file or piece in memory. What Spark opens is one task's.
 """
 
 from __future__ import annotations

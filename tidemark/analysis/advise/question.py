@@ -224,7 +224,7 @@ def _load(
         estimate = estimate_service_rate(name, history, seen)
     except HistoryError as error:
         raise HistoryError(
-            f"{name}: what an instance serves cannot be told from this history: {_why(seen, error)}: {ASK}"
+            f"{name}: what an instance serves cannot be known from this history: {_why(seen, error)}: {ASK}"
         ) from error
     times = count_text(estimate.bins, "bin")
     how = (
@@ -354,7 +354,7 @@ def _coverage(history: History, wait: float) -> list[str]:
             f"{count_text(gaps, 'gap')}); nothing is assumed for it, and it counts for nothing"
         )
     if not any(value > 0 for value in history.arrivals):  # NaN is not
-        notes.append("no message arrives in all of that time: what follows tells no policy from another")
+        notes.append("no message arrives in all of that time: what follows distinguishes no policies")
     if history.step > max(wait, MINUTE):
         notes.append(
             f"each row counts {duration_text(history.step)}, over which its messages are spread: those that come at once, as of a batch, wait "

@@ -219,7 +219,7 @@ class Advice(Struct, frozen=True):
 
 
 def advice(analysis: Analysis) -> list[Advice]:
-    """What to set for each target, and what the held-out part says of it."""
+    """What to set for each target, and how it does on the held-out part."""
     lines = []
     for target, choice in analysis.choices.items():
         new, old = choice.held_out[choice.recommended], choice.held_out[BASELINE]

@@ -181,7 +181,7 @@ _PART = re.compile(r"part_\d+_\d+(?P<ending>\..+)")
 
 
 class Run(NamedTuple):
-    """What a run of an export says of itself in `manifest.json`: its time (seconds since 1970) and the names of its files."""
+    """What `manifest.json` says about a run of an export: its time (seconds since 1970) and the names of its files."""
 
     at: float
     files: frozenset[str]

@@ -221,7 +221,7 @@ def reads_of(spec: PolicySpec, queue: str) -> dict[str, str]:
 
 
 def objective_of(spec: PolicySpec) -> QueueSpec | None:
-    """What a policy asks for by a rule of its own, or says of the queue of its shadow; None where it says nothing."""
+    """What a policy asks for by a rule of its own, or of its shadow's queue; None where it has neither."""
     if spec.shadow is not None and spec.shadow.queue is not None:
         return spec.shadow.queue
     rules = (rule for rule in Policy(spec).flat_rules if isinstance(rule, ServiceLevelRule))

@@ -82,7 +82,7 @@ def series_of(run: Run) -> Series:
 
 
 def _instances(run: Run, edges: list[int], ends: list[int]) -> list[int]:
-    """The most instances there were in each stretch."""
+    """The most instances there were in each time range."""
     at = np.array([time for time, _ in run.totals])
     counts = np.array([count for _, count in run.totals])
     first = np.searchsorted(at, edges, side="right") - 1

@@ -1,4 +1,4 @@
-"""`tidemark init`: a first tidemark.toml for one plan and one queue, from a few answers and without a look at Azure."""
+"""`tidemark init`: a first tidemark.toml for one plan and one queue, from a few answers and without reading from Azure."""
 
 from __future__ import annotations
 

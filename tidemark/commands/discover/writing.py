@@ -190,7 +190,7 @@ def _target(
 
 
 def _by_wait(source: FoundSource, name: str, table: str, connections: _Connections) -> Iterator[str]:
-    """The rule `service_level`, with the best that tells it how long a message takes."""
+    """The rule `service_level`, with the best source for how long a message takes."""
     takes = f'takes = "{TAKES}" # guess: how long a message takes; rather too long than too short'
     if not source.sessions:
         yield f"[{table}.metrics.waits] # for how long the oldest message waits"

@@ -31,7 +31,7 @@ def read_mode(settings: Mapping[str, str]) -> Mode:
 
 class _Current:
     on = False
-    """Whether any part of this process traces; else a look for the current span is spared."""
+    """Whether any part of this process traces; else nobody has to look up the current span."""
 
 
 class Spans:

@@ -21,7 +21,7 @@ FEWEST_BLOCKS = 8
 
 
 class Verdict(StrEnum):
-    """What the held-out part says of a recommendation. `VERDICTS` puts each in words."""
+    """How a recommendation does on the held-out part. `VERDICTS` puts each in words."""
 
     BETTER = "better"
     TRADE_OFF = "trade_off"
