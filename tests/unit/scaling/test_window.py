@@ -328,6 +328,12 @@ def test_a_read_ends_a_failure_though_its_sample_is_older(at):
     assert summarize(read, LATE, now=NOW).problem is None
 
 
+def test_a_sample_ends_an_older_failure_also_where_the_clock_of_the_read_is_behind():
+    failed = fail(filled(*range(1, 11)), failure(NOW - 30))
+
+    assert insert(failed, sample(NOW), SPEC, read_at=NOW - 90).failure is None
+
+
 def test_failures_that_are_allowed_are_counted_from_the_read_of_a_late_sample():
     spec = WindowSpec(span=600.0, interval=60.0, delay=180.0, failures_allowed=2)
     window = filled(*range(4, 14))  # read when the newest was three minutes old, a minute ago

@@ -47,6 +47,13 @@ def test_a_failed_rule_stops_scaling_in():
     assert combine([vote(5), failed], 3).desired == 5
 
 
+@pytest.mark.parametrize("votes", [(0, 1), (1, 0)])
+def test_of_equal_votes_to_stay_the_one_that_was_capped_is_reported(votes):
+    both_stay = [Verdict(3, Reason.WITHIN_TARGET), Verdict(3, Reason.AT_CAP)]
+
+    assert combine([both_stay[index] for index in votes], 3).reason is Reason.AT_CAP
+
+
 def test_floors_ceilings_and_blocks_of_all_are_kept():
     combined = combine(
         [

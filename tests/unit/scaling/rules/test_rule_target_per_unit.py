@@ -50,6 +50,14 @@ def test_a_missing_metric_asks_for_nothing_and_a_gap_for_nothing_less():
     assert hpa().evaluate(view(3, backlog=gap)).desired is None
 
 
+def test_a_gap_keeps_no_rule_from_voting_to_stay():
+    gap = window(300, 300, 300, 300, None, 300, 300, 300, 300, 300)
+
+    verdict = hpa().evaluate(view(3, backlog=gap))
+
+    assert (verdict.desired, verdict.reason) == (3, Reason.WITHIN_TARGET)
+
+
 @pytest.mark.parametrize("mode", ["average_value", "value"])
 @pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize("current", [1, 2, 3, 7, 10])

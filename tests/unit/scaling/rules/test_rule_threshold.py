@@ -111,6 +111,15 @@ def test_the_sum_of_metrics_is_compared_as_one():
     assert total.evaluate(view(3, a=window(), b=500)).desired is None
 
 
+def test_a_gap_in_one_of_combined_metrics_keeps_them_from_scaling_in():
+    total = rule("threshold", metrics=["a", "b"], combine="sum", scale_out_above=100, scale_in_below=50)
+    gap = window(0, 0, 0, None, 0, 0, 0, 0, 0, 0)
+
+    held = total.evaluate(view(3, a=gap, b=0))
+
+    assert (held.desired, held.reason) == (None, Reason.INCOMPLETE_WINDOW)
+
+
 def test_maximum_and_minimum_combine_too():
     options = {"metrics": ["a", "b"], "scale_out_above": 100}
 

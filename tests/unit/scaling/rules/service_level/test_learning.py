@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from scaling.rules.service_level import (
     candidates,
     estimates,
+    forecast,
     instances,
     learning,
     memory,
@@ -60,6 +61,16 @@ def test_a_level_that_was_never_reached_has_the_margin_of_all():
     known = replace(known, expected_rate=3 * known.usual_now)
     assert 0 in known.level_counts
     assert estimates.outlook(known, ONE_PER_CENT).deviation > usual / 2
+
+
+@pytest.mark.parametrize("early", [0.25, -0.25])
+def test_a_forecast_is_judged_by_the_report_that_is_nearest_to_its_end(early):
+    known = learned([80.0] * HOUR)
+    due, judged = known.forecasts[0], sum(known.level_counts)
+
+    forecast.score_forecasts(known, due.until - early * STEP, STEP)
+
+    assert (due in known.forecasts, sum(known.level_counts)) == (False, judged + 1)
 
 
 def test_a_busy_instance_tells_what_it_serves():

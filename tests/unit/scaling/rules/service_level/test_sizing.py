@@ -148,6 +148,14 @@ def test_more_messages_by_a_deadline_never_need_fewer_instances(outlook, due, to
     assert here <= sizing.instances_by_deadline(patient, sooner, total, starting, 100.0) * (1 + 1e-9)
 
 
+def test_instances_asked_for_ahead_of_this_clock_serve_within_one_start_up_time():
+    due = [(960.0, 4 * 960 + 8 * 906)]
+
+    now, ahead = (sizing.instances_by_deadline(PATIENT, due, 10, [(at, 6)], 20.0) for at in (20.0, 200.0))
+
+    assert now == ahead > 10.0
+
+
 def test_scale_in_is_held_for_a_start_and_a_message_or_for_a_tenth_of_a_long_wait():
     assert CALM.hold == pytest.approx(90.0)
     assert replace(CALM, concurrency=4.0, service_rate=4 / 300, service_time=0.0).hold == pytest.approx(390.0)
