@@ -194,3 +194,22 @@ def test_a_message_refused_singly_lowers_the_limit_for_single_messages_only():
 def test_limits_that_take_nothing_are_refused():
     with pytest.raises(ValueError, match="limits are 0 and 5 bytes"):
         Limits(0, 5)
+
+
+def test_a_lane_that_was_emptied_in_part_is_not_full_for_what_has_left():
+    limits = Limits(batch=100, message=100)
+    lanes = Lanes(mixed=False)
+    for item in (Sized(0, 60, key="a"), Sized(1, 10, key="b"), Sized(2, 60, key="a"), Sized(3, 10, key="a")):
+        lanes.add(item, limits)
+
+    batches = [[item.index for item in lanes.take(limits)] for _ in range(3)]
+
+    assert batches == [[0], [1], [2, 3]]  # the lane that has waited longest, once none is full
+
+
+def test_the_header_that_explains_a_refusal_is_rounded_up():
+    limits = Limits(batch=1000, message=1000)
+
+    learned = learn_from_refusal(limits, count=2, measured=997, counted=1000, allowed=1000)
+
+    assert (learned.header, learned.batch) == (2, 1000)

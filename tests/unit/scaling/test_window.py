@@ -353,6 +353,17 @@ def test_late_samples_are_due_at_the_times_of_the_schedule_by_which_they_are_rea
     assert summarize(window, spec, now=morning + 60).missing == 0
 
 
+@pytest.mark.parametrize("early", [20.0, -20.0])
+def test_the_newest_sample_of_a_schedule_may_be_off_its_time_as_timers_are(early):
+    spec = WindowSpec(span=600.0, interval=60.0, schedule="0 * * * * *")
+    minute = 1_700_035_200.0
+    times = [minute - 60 * back for back in range(9, 0, -1)] + [minute - early]
+
+    summary = summarize(Window(times, [1.0] * 10), spec, now=minute + 30)
+
+    assert (summary.missing, summary.problem) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("spec", "count", "told"),
     [

@@ -8,13 +8,15 @@ from scaling.config.policy import Pace, Plateau, RateLimit
 from scaling.decision.pacing import (
     apply_pace,
     apply_stabilization,
+    change_free_at,
+    changes_of_hour,
     cooldown_until,
     describe_rates,
     level_of_plateau,
     rate_bound,
     rate_free_at,
 )
-from scaling.model import Direction, EffectRecord, Reason
+from scaling.model import Direction, EffectRecord, Reason, TargetState
 
 NOW = 10_000.0
 FREE = Pace()
@@ -184,3 +186,13 @@ def test_otherwise_there_is_none(changes, level):
 def test_after_the_hold_one_more_attempt_is_allowed():
     assert level_of_plateau(effects(*CLIMB), 950.0, PLATEAU, NOW + 539) is not None
     assert level_of_plateau(effects(*CLIMB), 950.0, PLATEAU, NOW + 540) is None
+
+
+def test_a_change_is_free_again_where_the_hour_no_longer_counts_the_oldest():
+    """At 0.1 s, which 3600.1 - 3600 is below."""
+    changes = [0.1, 50.0]
+
+    free = change_free_at(changes, 2)
+
+    assert changes_of_hour(TargetState(others_changes=tuple(changes)), free) == [50.0]
+    assert change_free_at(changes, 3) is None

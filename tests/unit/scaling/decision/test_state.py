@@ -5,7 +5,7 @@ import pytest
 
 from scaling.config.policy import EFFECTS_KEPT, Fallback, Pace
 from scaling.decision.decide import decide
-from scaling.decision.pending_action import record_effect
+from scaling.decision.pending_action import may_be_ours, record_effect, without_sent
 from scaling.decision.transitions import (
     REPORTS_REMEMBERED,
     absorb,
@@ -27,6 +27,7 @@ from scaling.model import (
     Reason,
     ScaleAction,
     TargetState,
+    Withdrawn,
 )
 from scaling.notice import NoticeKind
 from scaling.target_facts import TargetFacts
@@ -407,6 +408,32 @@ def test_the_late_effect_of_an_action_that_was_withdrawn_is_our_own() -> None:
 
     assert (later.external_change, found.state.expected, found.effect.action_id) == (None, 2, "plan@1")
     assert absorbed(never_begun, 2, now=NOW + MINUTE).external_change == ExternalChange(2, 3, NOW + MINUTE)
+
+
+def test_a_reading_of_the_time_of_a_withdrawal_shows_no_late_effect() -> None:
+    withdrawn = Withdrawn("plan@1", 3, 2, NOW + 540, NOW, may_lead_to=2)
+    state = at(3, withdrawn=withdrawn)
+
+    taken = [may_be_ours(policy(), state, Capacity(2, NOW + after), now=NOW + 60) for after in (0.0, 1.0)]
+
+    assert taken == [False, True]
+
+
+def test_a_change_that_the_platform_may_have_begun_stays_one_of_the_hour() -> None:
+    sent = at(3, pending=ACTION, sent=(("plan@1", NOW),))
+
+    assert without_sent(sent, "plan@1").sent == ()
+    begun = msgspec.structs.replace(sent, pending_accepted=NOW)
+    assert without_sent(begun, "plan@1").sent == (("plan@1", NOW),)
+
+
+def test_while_rules_cannot_vote_their_last_wish_for_more_is_remembered() -> None:
+    made = policy(inward=Pace(stabilization=300.0))
+    known = ((NOW - 120, 9), (NOW - 60, 6))
+
+    state, _ = decided(at(4, recommendations=known), made=made)
+
+    assert state.recommendations == (*known, (NOW, 6))
 
 
 @pytest.mark.parametrize("kind", [Reason, EffectOutcome, NoticeKind])
