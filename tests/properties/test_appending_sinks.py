@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from consumer.errors import FencedError
 from consumer.model import Batch, Checkpoint, Claim, Event, Outcome, Record, Routes, Write
 from consumer.options import BatchLimits
-from consumer.sinks.appending import AppendingSink, MovedError, RefusedError
+from consumer.sinks.appending import Appender, AppendingSink, MovedError, RefusedError
 
 EVENTS = 12
 REFUSED = {4, 5, 9}
@@ -142,3 +142,25 @@ def test_every_row_is_there_once_and_in_order_whatever_happens(steps):
     rows, letters = asyncio.run(play())
     assert rows == [number for number in range(EVENTS) if number not in REFUSED]
     assert letters == REFUSED
+
+
+def test_rows_whose_answer_was_lost_are_found_written_by_the_consumer_that_wrote_them():
+    """Its own mark is no sign of another consumer: the claim goes on."""
+    table = Table()
+    table.fault = "after"
+
+    async def load(claim):
+        return MemoryLog(table)
+
+    async def written_twice():
+        appender = Appender(Claim("0", "me", 1), load)
+        records = [Record(Event("0", number, str(number), 0.0, b"{}"), str(number)) for number in (1, 2)]
+        try:
+            await appender.write(records)
+        except LostError:
+            return await appender.write(records)
+
+    results = asyncio.run(written_twice())
+
+    assert [result.outcome for result in results] == [Outcome.WRITTEN] * 2
+    assert table.rows == [1, 2]

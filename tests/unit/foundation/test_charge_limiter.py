@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tidemark.foundation.pacing.charge_limiter import UNLIMITED, ChargeLimiter
+from tidemark.foundation.pacing.charge_limiter import SLOT, UNLIMITED, ChargeLimiter
 
 
 def learned(rate=100.0, charge=5.0):
@@ -115,3 +115,12 @@ def test_a_higher_charge_counts_at_once_and_a_lower_one_by_and_by():
 def test_a_rate_that_is_none_is_refused(rate):
     with pytest.raises(ValueError, match="request units per second"):
         ChargeLimiter(rate, 0.0)
+
+
+def test_records_start_a_slot_of_budget_at_a_time():
+    limiter = learned(rate=100.0, charge=1.0)
+    limiter.start(1, "a", limiter.affordable("a", 10.0), 10.0)
+    free = limiter.next_at("a", 10.0)
+
+    assert limiter.affordable("a", free - SLOT / 2) == 0
+    assert limiter.affordable("a", free + 1e-6) == 10  # a tenth of a second

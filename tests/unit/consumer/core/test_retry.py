@@ -12,6 +12,7 @@ from tidemark.foundation.pacing.retry_delay import (
     LONGEST_ASKED,
     LONGEST_DELAY,
     Backoff,
+    RareLines,
     asked_pause,
     delay,
 )
@@ -54,3 +55,11 @@ def test_a_service_makes_one_try_wait_for_five_minutes_at_most(asked):
 
 def test_what_is_no_number_makes_no_try_wait_for_it():
     assert (delay(nan), asked_pause(nan, 2.0), asked_pause(None, 2.0)) == (LEAST_DELAY, 2.0, 2.0)
+
+
+def test_a_line_that_would_come_at_every_try_is_logged_ever_less_often_and_every_ten_minutes_at_least():
+    lines = RareLines()
+
+    logged = [at for at in range(4000) if lines.is_due(float(at))]
+
+    assert logged == [0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030, 3630]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from consumer.core.parked import name_of
+from consumer.mapping.partition_hash import order_key, partition_key_text
 from consumer.mapping.preparing import RECORD_BYTES, Preparation
 from consumer.mapping.transforms import ELEMENT_BITS, mapping_of
 from consumer.model import Dropped, Event, Operation, PatchStep, Record, Rejection, Write
@@ -171,3 +172,11 @@ def test_what_a_transform_may_return_is_documented_and_needs_the_library_alone()
     assert [name for name in consuming.__all__ if f"`{name}" not in page] == []
     assert [name for name in answer.stdout.split() if name.startswith(("consumer", "azure", "aiohttp"))] == []
     assert "tidemark/consuming.py" in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(("one", "other"), [(-0.0, 0), (1, 1.0), (2**53, 2**53 + 1)])
+def test_partition_keys_that_are_equal_in_cosmos_db_have_one_order(one, other):
+    keys = {order_key([value, "a"], partition_key_text([value, "a"])) for value in (one, other)}
+
+    assert len(keys) == 1
+    assert order_key([True], partition_key_text([True])) != order_key([1], partition_key_text([1]))
