@@ -338,6 +338,7 @@ def test_a_network_error_is_told_without_the_tls_object():
     ("headers", "cosmos", "seconds"),
     [
         ({"x-ms-retry-after-ms": "250", "Retry-After": "600"}, True, 0.25),
+        ({"retry-after-ms": "250", "Retry-After": "600"}, False, 0.25),
         ({"Retry-After": "600"}, True, None),
         ({"Retry-After": "600"}, False, 600.0),
         ({"x-ms-retry-after-ms": "nan", "retry-after-ms": "soon", "Retry-After": "inf"}, False, None),
