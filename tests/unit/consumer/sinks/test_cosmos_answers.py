@@ -83,6 +83,11 @@ def test_a_throttled_operation_says_how_long_to_wait():
 
 
 @pytest.mark.parametrize("status", [(424, 0), (413, 3402)])
+def test_what_would_be_tried_at_once_waits_as_long_as_the_service_asks(status):
+    assert result_of(operation(*status, retryAfterMilliseconds=250)).retry_after == 0.25
+
+
+@pytest.mark.parametrize("status", [(424, 0), (413, 3402)])
 def test_operations_that_suffered_for_others_are_tried_again_at_once(status):
     assert result_of(operation(*status)).retry_after == 0.0
 
