@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from weakref import WeakSet
 
+from devstack.processes.child import free_ports
+
 TLS_HANDSHAKE, AMQP = 0x16, ord("A")
 ANYTHING_ELSE = None
 
@@ -40,7 +42,7 @@ class Listener:
     async def start(self, routes: Mapping[int | None, Route]) -> None:
         """`routes` by first byte, ANYTHING_ELSE among them; raises OSError if the port is taken."""
         self._routes = routes
-        listening = socket.create_server((_HOST, self.port), backlog=_BACKLOG)
+        listening = socket.create_server((_HOST, self.port or free_ports(1)[0]), backlog=_BACKLOG)
         listening.setblocking(False)
         self._socket = listening
         self.port = listening.getsockname()[1]

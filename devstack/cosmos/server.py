@@ -34,6 +34,7 @@ from devstack.cosmos.service import Answer, Service, Statistics
 from devstack.cosmos.store.account import Account
 from devstack.cosmos.store.container import Container
 from devstack.cosmos.store.throughput import Level, Offer
+from devstack.processes.child import free_ports
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import Fault, FaultRegistry, parse_fault
 from devstack.servers.started import Started
@@ -93,7 +94,7 @@ class CosmosServer(Started):
         self._server = await loop.create_server(
             lambda: HttpConnection(self._exchange, self._connections),
             _HOST,
-            self.port,
+            self.port or free_ports(1)[0],
             backlog=_BACKLOG,
             ssl=self._certificate.server_context() if self._certificate else None,
         )

@@ -20,6 +20,7 @@ from devstack.function_host.invocation import InvocationLog, InvocationRecord, I
 from devstack.function_host.queues import POISON_SUFFIX, QueueListener, StorageQueues, waited_for
 from devstack.function_host.settings import HostError, HostOptions, connection_string
 from devstack.function_host.timers import run_timer
+from devstack.processes.child import free_ports
 from devstack.servers.started import Started
 from scaling.schedules import ncrontab
 
@@ -112,7 +113,7 @@ class FunctionHost(Started):
         self._runner = web.AppRunner(self._web.application, access_log=None, shutdown_timeout=self._grace_s)
         await self._runner.setup()
         try:
-            site = web.TCPSite(self._runner, "127.0.0.1", self._wanted_port)
+            site = web.TCPSite(self._runner, "127.0.0.1", self._wanted_port or free_ports(1)[0])
             await site.start()
         except OSError:
             await self._runner.cleanup()

@@ -38,7 +38,7 @@ class Azurite(Started):
         """
         self._port_base = port_base
         self._location = location
-        self._ports: list[int] = []
+        self._ports = range(0)
         self._process: ChildProcess | None = None
         self._attempts = 0
 
@@ -125,10 +125,10 @@ class Azurite(Started):
             self._process.stop()
             self._process = None
 
-    def _choose_ports(self) -> list[int]:
+    def _choose_ports(self) -> range:
         if self._port_base == 0:
             return free_ports(len(_SERVICES))
-        ports = [self._port_base + offset for offset in range(len(_SERVICES))]
+        ports = range(self._port_base, self._port_base + len(_SERVICES))
         for service, port in zip(_SERVICES, ports, strict=True):
             if not port_is_free(port):
                 raise ProcessError(f"port {port}, wanted for Azurite's {service} service, is in use")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,6 +17,10 @@ from pathlib import Path
 from typing import IO
 
 _POLL_S = 0.02
+_LOWEST_PORT, _HIGHEST_PORT = 20_000, 32_767
+_CHANCE = (
+    random.SystemRandom()
+)  # processes that are given one seed, as those of tests are, choose different ports
 
 # Run in the child before the program itself: asks Linux to end the child when its parent ends, however that happens.
 # A tiny wrapper rather than preexec_fn, which may deadlock in a process with threads. The request survives exec; if
@@ -160,16 +165,20 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
         os.killpg(process.pid, number)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in sockets]
-    finally:
-        for listener in sockets:
-            listener.close()
+def free_ports(count: int) -> range:
+    """Ports in a row of the loopback address that were free a moment ago.
+
+    They are below those that systems give to clients (Linux from 32768, macOS and Windows from 49152): a port that a server
+    releases stays free for its next start. Of those that the system chooses for port 0, a client had taken one in between.
+
+    Raises ProcessError if none are found.
+    """
+    for _ in range(1000):
+        first = _CHANCE.randrange(_LOWEST_PORT, _HIGHEST_PORT + 1 - count)
+        ports = range(first, first + count)
+        if all(map(port_is_free, ports)):
+            return ports
+    raise ProcessError(f"no {count} free ports in a row from {_LOWEST_PORT} to {_HIGHEST_PORT}")
 
 
 def port_is_free(port: int) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
+from devstack.processes.child import free_ports
 from devstack.resource_manager.api import ResourceManagerApi
 from devstack.resource_manager.common.documents import (
     Answer,
@@ -232,7 +233,7 @@ class ResourceManagerServer(Started):
                 runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
                 self._runners.append(runner)
                 await runner.setup()
-                await web.TCPSite(runner, HOST, port, ssl_context=context).start()
+                await web.TCPSite(runner, HOST, port or free_ports(1)[0], ssl_context=context).start()
                 ports.append(runner.addresses[0][1])
         except BaseException:
             await self.stop()

@@ -33,6 +33,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from devstack.processes.child import free_ports
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import FaultRegistry, add_fault_routes
 
@@ -104,7 +105,10 @@ class SchemaRegistryServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
         await web.TCPSite(
-            self._runner, HOST, self.port, ssl_context=self.certificate.server_context()
+            self._runner,
+            HOST,
+            self.port or free_ports(1)[0],
+            ssl_context=self.certificate.server_context(),
         ).start()
         self.port = self._runner.addresses[0][1]
         return self

@@ -51,7 +51,7 @@ def forget_settings() -> None:
 
 
 class StackPorts(Struct, frozen=True):
-    """Ports of the stack; 0 lets the system choose. The defaults are those of local.settings.json."""
+    """Ports of the stack; 0 takes any free one. The defaults are those of local.settings.json."""
 
     azurite: int = 10000
     service_bus: int = 5672

@@ -56,7 +56,7 @@ def test_the_session_fixture_serves_the_queue_blob_and_table_sdks(azurite):
 
 async def test_data_in_a_location_outlives_the_process_and_the_ports_are_released(tmp_path):
     location = tmp_path / "storage"
-    base = find_three_free_ports()
+    base = free_ports(3)[0]
     async with Azurite(base, location) as first:
         pid = first.pid
         assert {"blob": base, "queue": base + 1, "table": base + 2} == first.ports
@@ -108,8 +108,22 @@ async def test_all_who_stop_a_process_wait_until_it_is_gone():
     assert not process_exists(pid)
 
 
+def test_free_ports_are_in_a_row_and_below_those_that_systems_give_to_clients():
+    ports = free_ports(3)
+    assert list(ports) == [ports[0], ports[0] + 1, ports[0] + 2]
+    assert all(map(port_is_free, ports))
+    assert ports[-1] < 32_768
+
+
+def test_where_no_ports_are_free_the_range_is_named(monkeypatch):
+    monkeypatch.setattr("devstack.processes.child.port_is_free", lambda port: port % 3 != 0)
+    assert free_ports(2)[0] % 3 == 1
+    with pytest.raises(ProcessError, match="no 3 free ports in a row from 20000 to 32767"):
+        free_ports(3)
+
+
 async def test_a_port_in_use_is_named_before_anything_is_started():
-    base = find_three_free_ports()
+    base = free_ports(3)[0]
     with socket.create_server(("127.0.0.1", base + 1)):
         azurite = Azurite(base)
         with pytest.raises(
@@ -192,10 +206,3 @@ def test_a_child_ends_when_its_parent_is_killed():
         parent.wait()
 
     wait_until(lambda: not process_exists(pid))
-
-
-def find_three_free_ports():
-    while True:
-        base = free_ports(1)[0]
-        if base < 65_000 and all(port_is_free(base + offset) for offset in range(3)):
-            return base

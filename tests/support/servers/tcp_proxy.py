@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 
+from devstack.processes.child import free_ports
+
 
 class TcpProxy:
     """Listens on a free port of the loopback address and forwards to another one, or to a socket in a folder.
@@ -40,7 +42,7 @@ class TcpProxy:
         await self._listen()
 
     async def _listen(self):
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port or free_ports(1)[0])
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _connected(self, reader, writer):
