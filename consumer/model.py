@@ -67,9 +67,7 @@ def _size_of(value: Any) -> int:
 
 
 class Rejection(Struct, frozen=True):
-    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence, on one line and without secrets,
-    because it is stored with the event and shown.
-    """
+    """Why an event can never be written. `reason` is a word for counting, `detail` a sentence that is shown: a line, without secrets."""
 
     reason: str
     detail: str
@@ -372,6 +370,7 @@ def dead_letter_id(hub: str, consumer_group: str, place: str, number: object) ->
 class DeadLetter(Struct, frozen=True):
     """A rejected event, with all that is needed to replay it. `records` names those of its `of` records that are not written (see
     name_of); empty: unknown, or one. `epoch` is the claim that stored it, if it is parked or has several records; 0: unknown.
+    `first` is when and why it was rejected at first, if a replay was since.
     """
 
     hub: str
@@ -383,6 +382,7 @@ class DeadLetter(Struct, frozen=True):
     records: tuple[str, ...] = ()
     of: int = 1
     epoch: int = 0
+    first: str = ""
 
     @property
     def id(self) -> str:

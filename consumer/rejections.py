@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consumer.model import Record, Rejection
+from consumer.model import Record, Rejection, WriteResult
 
 _MOST_LISTED = 5
 """Rejected records of one event that its dead letter lists: enough to see what is wrong with it."""
+
+
+def rejection_of_result(result: WriteResult) -> Rejection:
+    """Why the sink rejected a record."""
+    return result.rejection or Rejection(f"status_{result.status}", result.reason)
 
 
 def rejection_of_event(rejected: Sequence[tuple[Record, Rejection]]) -> Rejection:

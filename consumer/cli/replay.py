@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +36,7 @@ from consumer.running.writing.replaying import DROPPED, ComparingSink, Replay, R
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import UnavailableError
-from tidemark.foundation.wording import count_text
+from tidemark.foundation.wording import count_text, time_text
 
 if TYPE_CHECKING:  # the SDKs take a second; --help needs none
     from consumer.running.assembly import Parts
@@ -211,9 +212,11 @@ class Task(Struct, frozen=True):
                         settled[result.reason if result.reason in {DROPPED, SUPERSEDED} else "written"] += 1
                     else:
                         remain.append((letter, result.reason or f"{result.outcome} {result.status}"))
-                        # Another one may have removed it meanwhile, or stored further records.
-                        if result.left is not None and await store.get(letter.id) == letter:
-                            await store.put([result.left], deadline=support.soon(DEADLINE))
+                        if (left := self._left(letter, result)) != letter:
+                            # Another one may have removed it meanwhile, or stored further records; the sink may have named these.
+                            named = structs.replace(letter, records=left.records, of=left.of)
+                            if await store.get(letter.id) in (letter, named):
+                                await store.put([left], deadline=support.soon(DEADLINE))
                 await store.delete(done)
                 for letter in letters:
                     if letter.id not in done:
@@ -226,6 +229,20 @@ class Task(Struct, frozen=True):
             progress.update(bar, total=whole, completed=whole)
         _print_settled(settled)
         return remain
+
+    def _left(self, letter: DeadLetter, result: Replayed) -> DeadLetter:
+        """What is stored of an event that remains. The times of a parked one are counted from its first failure."""
+        left = result.left or letter
+        if result.rejection is None or self.parked:
+            return left
+        why = letter.rejection
+        return structs.replace(
+            left,
+            rejection=result.rejection,
+            attempts=letter.attempts + 1,
+            failed_at=time.time(),
+            first=letter.first or f"{time_text(letter.failed_at)} {why.reason}: {why.detail}",
+        )
 
     async def _write(
         self, replayer: Replay, letters: Sequence[DeadLetter]

@@ -31,6 +31,7 @@ from consumer.core.work import Siblings, Work, work_of
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import NO_PARKING, BacklogLimits, BatchLimits, ParkingRules
+from consumer.rejections import rejection_of_result
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.charge_limiter import ChargeLimiter
@@ -183,8 +184,7 @@ class Pipeline:
             if result.outcome is Outcome.RETRY:  # its claim is over
                 self._backlog.release(work)
             elif result.outcome is Outcome.REJECT:
-                rejection = result.rejection or Rejection(f"status_{result.status}", result.reason)
-                self._reject(work, rejection, now)
+                self._reject(work, rejection_of_result(result), now)
             else:
                 for settled in (*work.superseded, work):
                     self._settle(settled)

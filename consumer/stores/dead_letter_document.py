@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # sequence numbers are below it; an id typed by a person may not be
 _OF_EVENT = ("offset", "enqueued_at", "partition_key", "unreadable")
 _OF_DEAD_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
-_OF_PARTS = {"records": (), "of": 1, "epoch": 0}
+_OF_PARTS = {"records": (), "of": 1, "epoch": 0, "first": ""}
 """Fields that a document has only if they say something, as those of an older version never do."""
 
 
@@ -103,6 +103,7 @@ class _Parts(msgspec.Struct, frozen=True):
     records: tuple[str, ...]
     of: int
     epoch: int
+    first: str
 
 
 def position(partition: str, sequence_number: int) -> str:

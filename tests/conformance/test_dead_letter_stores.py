@@ -54,7 +54,9 @@ FULL = dead_letter(
     content_type="avro/binary+0123",
     content_encoding="gzip",
 )
-FULL = structs.replace(FULL, records=("0", "a sink, [odd]:3"), of=5, epoch=2**40)
+FULL = structs.replace(
+    FULL, records=("0", "a sink, [odd]:3"), of=5, epoch=2**40, first="2026-11-21 08:00:00Z json: 'ü'"
+)
 
 
 class DeadLetterStoreContract:
@@ -284,6 +286,7 @@ class TestSqlite(OnSqlite, DeadLetterStoreContract):
         [
             "DROP TABLE EventHubLease",
             "ALTER TABLE EventHubDeadLetter DROP COLUMN Epoch",
+            "ALTER TABLE EventHubDeadLetter DROP COLUMN FirstFailure",
             "ALTER TABLE EventHubCheckpoint DROP COLUMN Origin",
         ],
     )

@@ -33,6 +33,7 @@ from consumer.model import (
 )
 from consumer.options import ParkingRules
 from consumer.ports import DeadLetterStore
+from consumer.rejections import rejection_of_result
 from consumer.running.writing.calls import Calls
 from consumer.running.writing.parked_entries import ClaimedEntries, Entry, with_problems
 from consumer.running.writing.replaying import Replay, records_left
@@ -367,7 +368,7 @@ class Parking:
             entry.is_over = True
         elif rejected:
             entry.tried += 1
-            why = rejected[0].rejection or Rejection(f"status_{rejected[0].status}", rejected[0].reason)
+            why = rejection_of_result(rejected[0])
             if entry.tried < len(self._delays) and why.reason in self._rules.reasons:
                 entry.due = asyncio.get_running_loop().time() + self._delays[entry.tried]
                 return

@@ -16,6 +16,7 @@ from consumer.core.parked import has_names, name_of, names_of
 from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import OrderedSink, Sink
+from consumer.rejections import rejection_of_event, rejection_of_result
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.pacing.retry_delay import delay
@@ -309,8 +310,10 @@ def _of_event(letter: DeadLetter, answers: Sequence[tuple[Record, WriteResult]])
         key=lambda each: (severity[each.outcome], each.reason in _UNWRITTEN),
     )
     if result.outcome is Outcome.REJECT:
-        reasons = dict.fromkeys(a.reason for _, a in answers if a.outcome is Outcome.REJECT)
-        result = structs.replace(result, reason="; ".join(filter(None, reasons)))
+        refused = [(record, answer) for record, answer in answers if answer.outcome is Outcome.REJECT]
+        reasons = "; ".join(filter(None, dict.fromkeys(answer.reason for _, answer in refused)))
+        why = rejection_of_event([(record, rejection_of_result(answer)) for record, answer in refused])
+        result = structs.replace(result, reason=reasons, rejection=why)
     open_ = [record for record, answer in answers if answer.outcome is not Outcome.WRITTEN]
     left = None
     if open_ and len(open_) < len(answers):

@@ -169,7 +169,8 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
     )
     why = Rejection(row.Reason, row.Error)
     names = scope.hub, scope.consumer_group
-    return DeadLetter(*names, event, why, row.Attempts, row.FailedAt, records, of, row.Epoch or 0)
+    latest = row.Attempts, row.FailedAt
+    return DeadLetter(*names, event, why, *latest, records, of, row.Epoch or 0, row.FirstFailure or "")
 
 
 def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
@@ -192,6 +193,7 @@ def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
         "ContentEncoding": _text(event.content_encoding),
         "Records": _names(dead_letter.records, dead_letter.of),
         "Epoch": dead_letter.epoch or None,
+        "FirstFailure": _text(dead_letter.first or None),
     }
 
 

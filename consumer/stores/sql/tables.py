@@ -116,6 +116,7 @@ DEAD_LETTERS = sa.Table(
         "Records", sa.UnicodeText
     ),  # JSON of DeadLetter's `of` and `records`; NULL: one record, or unknown
     sa.Column("Epoch", sa.BigInteger),  # NULL: a dead letter, or an older version parked it
+    sa.Column("FirstFailure", sa.UnicodeText),  # NULL: no replay of it was rejected
 )
 
 LEASES = sa.Table(

@@ -482,6 +482,34 @@ def test_replay_deletes_what_is_written_and_prints_what_still_fails(parts, tidem
     assert json.loads(document)["v"] == 3  # of one key in their order
 
 
+def test_a_letter_whose_replay_is_rejected_shows_why_and_when_and_keeps_its_first_failure(parts, tidemark):
+    bury(parts, dead_letter(1, b"[", reason="no_parent"))
+    before = asyncio.run(parts.dead.get("orders~readers~0~1"))
+
+    for _ in range(2):
+        began = time.time()
+        assert tidemark("dead-letters", "replay", "--all", "--yes").exit_code == 1
+
+    left = asyncio.run(parts.dead.get(before.id))
+    assert (left.rejection.reason, left.attempts) == ("json", before.attempts + 2)
+    assert began <= left.failed_at <= time.time()
+    assert left.first == f"{time_text(before.failed_at)} no_parent: {before.rejection.detail}"
+    assert f"first           {left.first}" in tidemark("dead-letters", "show", before.id).output
+
+
+def test_a_letter_whose_replay_finds_no_answer_stays_as_it_is(parts, tidemark):
+    class Away(MemorySink):
+        async def write(self, batch, *, deadline):
+            raise UnavailableError("away", 1e9)
+
+    parts.target = Away(MappingOptions("orders"))
+    bury(parts, dead_letter(1))
+    before = asyncio.run(parts.dead.get("orders~readers~0~1"))
+
+    assert tidemark("dead-letters", "replay", "--all", "--yes").exit_code == 1
+    assert asyncio.run(parts.dead.get(before.id)) == before
+
+
 def test_replay_takes_only_what_is_asked_for(parts, tidemark):
     bury(parts, dead_letter(1), dead_letter(2, reason="too_large"))
 
@@ -771,7 +799,9 @@ def test_a_letter_names_what_is_left_when_some_of_its_records_are_written(parts,
     left = asyncio.run(store.get(letter.id))
     sink.taken = {"b"}
 
-    assert left == structs.replace(letter, records=("1",), of=3)
+    assert (left.records, left.of) == (("1",), 3)
+    assert (left.failed_at == letter.failed_at) is is_parked, "the times of parking are counted from it"
+    assert ("no parent" in left.rejection.detail) is not is_parked
     assert tidemark(*again).exit_code == 0
     assert (sink.tried, asyncio.run(store.get(letter.id))) == (["a", "b", "c", "b"], None)
 
