@@ -7,7 +7,6 @@ from devstack.resource_manager.common.plans import (
     RefusalCode,
     Status,
 )
-from devstack.resource_manager.cosmos import LocalAccount, OfferSource, StandaloneAccount
 from devstack.resource_manager.ledger import LedgerEntry
 from devstack.resource_manager.server import ResourceManagerServer
 from devstack.resource_manager.throttling import BucketSize
@@ -16,12 +15,9 @@ __all__ = [
     "BucketSize",
     "Instance",
     "LedgerEntry",
-    "LocalAccount",
-    "OfferSource",
     "OperationStyle",
     "Plan",
     "RefusalCode",
     "ResourceManagerServer",
-    "StandaloneAccount",
     "Status",
 ]

@@ -1,9 +1,8 @@
 """Cosmos DB accounts in Resource Manager: the throughput of SQL databases and containers.
 
-The throughput itself is the local Cosmos server's (`devstack.cosmos.store.throughput`): an account is anything that
-finds an offer, so that a change made here is the change that the data plane sees. An update is accepted
-with 202 and an operation to follow; it is carried out by the data plane at once, and what that refuses
-is answered in the provider's words. Fault points and kinds besides the common ones:
+The throughput itself is the local Cosmos server's (`devstack.cosmos.store.throughput`), so that a change made here is the
+change that the data plane sees. An update is accepted with 202 and an operation to follow; it is carried out by the data
+plane at once, and what that refuses is answered in the provider's words. Fault points and kinds besides the common ones:
 
     arm.put_throughput   failed_operation   accepted, ends as Failed after `operation_seconds`
                          ignored_update     accepted, ends as Succeeded, the throughput stays
@@ -13,10 +12,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from devstack.cosmos.protocol.errors import CosmosError
-from devstack.cosmos.store.throughput import MAXIMUM, Level, Offer, Owner
+from devstack.cosmos.store.throughput import MAXIMUM, Level, Offer
 from devstack.resource_manager.common.documents import Answer, ArmError, Call, front_door_error
 
 if TYPE_CHECKING:
@@ -32,77 +31,6 @@ UPDATE_SPAN = 300.0
 _API_VERSION = "2025-10-15"  # only written into the links to operations; any version is accepted
 
 
-class OfferSource(Protocol):
-    """Where the throughput of one account is: `LocalAccount` or `StandaloneAccount`."""
-
-    def find_offer(self, database: str, container: str | None) -> Offer | None:
-        """The offer of a container, or of a database; None for one without throughput of its own.
-
-        Raises CosmosError (404) when there is no such database or container.
-        """
-        ...
-
-
-class LocalAccount:
-    """The offers of a local Cosmos server: what is changed here is what its data plane goes by."""
-
-    def __init__(self, account: Account) -> None:
-        self._account = account
-
-    def find_offer(self, database: str, container: str | None) -> Offer | None:
-        holder = self._account.database(database)
-        if container is None:
-            return holder.offer
-        held = holder.container(container)
-        return None if held.shares else held.offer
-
-
-class StandaloneAccount:
-    """Offers without a Cosmos server: databases and containers are only names."""
-
-    def __init__(self) -> None:
-        self._offers: dict[tuple[str, str | None], Offer | None] = {}
-
-    def add(
-        self,
-        database: str,
-        container: str | None = None,
-        *,
-        throughput: int | None = None,
-        autoscale_maximum: int | None = None,
-        partitions: int = 1,
-        stored_gb: float = 0.0,
-        split_delay: float = 0.0,
-    ) -> Offer | None:
-        """Adds a database (`container` None) or a container; without throughput it shares, or is serverless."""
-        ranges = [partitions]
-
-        def split_to(count: int) -> None:
-            ranges[0] = max(ranges[0], count)
-
-        offer: Offer | None = None
-        ru = throughput if throughput is not None else autoscale_maximum
-        if ru is not None:
-            link = f"dbs/{database}/colls/{container}/" if container else f"dbs/{database}/"
-            owner = Owner(
-                link=link,
-                rid=link,
-                stored_bytes=lambda: int(stored_gb * 1e9),
-                containers=lambda: 1,
-                range_count=lambda: ranges[0],
-                split_to=split_to,
-            )
-            offer = Offer("offer", Level(ru, throughput is None), owner, split_delay)
-        self._offers.setdefault((database, None), None)
-        self._offers[database, container] = offer
-        return offer
-
-    def find_offer(self, database: str, container: str | None) -> Offer | None:
-        if (database, container) not in self._offers:
-            raise CosmosError(404, "Resource Not Found")
-        return self._offers[database, container]
-
-
 @dataclass(slots=True)
 class _Operation:
     ends_at: float
@@ -112,10 +40,10 @@ class _Operation:
 
 @dataclass(slots=True)
 class CosmosAccount:
-    """One account in Resource Manager. `operation_seconds` is how long an update takes to be reported."""
+    """One account in Resource Manager, and its data plane. `operation_seconds` is how long an update takes to be reported."""
 
     id: str
-    source: OfferSource
+    data: Account
     operation_seconds: float = 0.0
     poll_after: int = 1
     updates: list[float] = field(default_factory=list)
@@ -191,7 +119,7 @@ class CosmosApi:
     def _offer(self, call: Call) -> tuple[CosmosAccount, Offer]:
         account = self._account(call)
         try:
-            offer = account.source.find_offer(call.parts["database"], call.parts.get("container"))
+            offer = account.data.find_offer(call.parts["database"], call.parts.get("container"))
         except CosmosError as error:
             raise _provider_error(404, error.message) from None
         if offer is None:

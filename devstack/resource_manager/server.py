@@ -19,6 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
+from devstack.cosmos.store.account import Account
 from devstack.processes.child import free_ports
 from devstack.resource_manager.api import ResourceManagerApi
 from devstack.resource_manager.common.documents import (
@@ -32,7 +33,7 @@ from devstack.resource_manager.common.documents import (
 from devstack.resource_manager.common.plans import Clock, Plan
 from devstack.resource_manager.common.skus import find_sku
 from devstack.resource_manager.control import control_application
-from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource
+from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount
 from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, TokenIssuer
 from devstack.resource_manager.ledger import LedgerEntry, sent_capacity
 from devstack.resource_manager.metrics import METRICS_KINDS, MetricsApi
@@ -201,17 +202,17 @@ class ResourceManagerServer(Started):
         subscription: str,
         resource_group: str,
         name: str,
-        source: OfferSource,
+        data: Account,
         *,
         operation_seconds: float = 0.0,
         poll_after: int = 1,
     ) -> str:
-        """Adds a Cosmos DB account whose throughput is in `source`, and returns its resource id."""
+        """Adds a Cosmos DB account, whose data plane is `data`, and returns its resource id."""
         account_id = (
             f"/subscriptions/{subscription}/resourceGroups/{resource_group}"
             f"/providers/Microsoft.DocumentDB/databaseAccounts/{name}"
         )
-        account = CosmosAccount(account_id, source, operation_seconds, poll_after)
+        account = CosmosAccount(account_id, data, operation_seconds, poll_after)
         self._api.cosmos.accounts[account_id.lower()] = account
         return account_id
 

@@ -6,7 +6,6 @@ from typing import Any
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
 from devstack.resource_manager import ResourceManagerServer
-from devstack.resource_manager.cosmos import LocalAccount
 from devstack.resource_manager.resources.changes import Changing
 from devstack.service_bus import ServiceBusServer
 
@@ -29,7 +28,7 @@ def publish(
     hubs = f"{group}/providers/Microsoft.EventHub/namespaces/local"
     account = f"{group}/providers/Microsoft.DocumentDB/databaseAccounts/local"
     _, _, subscription, _, resource_group = group.split("/")
-    arm.add_cosmos_account(subscription, resource_group, "local", LocalAccount(cosmos.account))
+    arm.add_cosmos_account(subscription, resource_group, "local", cosmos.account)
     of_bus, of_hubs = (arm.resources.add(resource_id, deepcopy(_NAMESPACE)) for resource_id in (bus, hubs))
     topics, databases = service_bus.broker.topics, cosmos.account.databases
     arm.resources.listers |= {

@@ -10,7 +10,6 @@ from azure.core.exceptions import ResourceExistsError
 from azure.storage.blob.aio import BlobServiceClient
 
 from devstack.demo.common import flights
-from devstack.resource_manager.cosmos import LocalAccount
 from devstack.stack.supervisor import RESOURCE_GROUP, SUBSCRIPTION
 from examples.stage import Stage, beside, until
 
@@ -23,7 +22,7 @@ async def play(stage: Stage) -> list[str]:
     stack, stop = stage.stack, asyncio.Event()
     stack.event_hubs.ensure_hub("parcels", 4, consumer_groups=["tidemark"])
     stack.cosmos.create_container("shop", "parcels", "/id", throughput=2_400)
-    arm, account = stack.resource_manager, LocalAccount(stack.cosmos.account)
+    arm, account = stack.resource_manager, stack.cosmos.account
     plan = arm.plan(arm.add_plan(SUBSCRIPTION, RESOURCE_GROUP, "plan-parcels", capacity=1, start_delay=0.5))
     stage.settings |= {
         "PARCELS_PLAN_ID": plan.id,

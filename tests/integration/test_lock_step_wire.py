@@ -9,7 +9,6 @@ from azure.cosmos.aio import CosmosClient
 from azure.data.tables.aio import TableServiceClient
 
 from devstack.cosmos.server import CosmosServer
-from devstack.resource_manager import LocalAccount
 from scaling.service.assembly import assemble
 from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tidemark.foundation.consumer_stats import ConsumerStats, to_row
@@ -102,7 +101,7 @@ class World:
         self.autoscaler = autoscaler
         self.autoscaler.clock = lambda: self.now
         self.plan = plan
-        self.account = LocalAccount(server.account)
+        self.account = server.account
         self.rows = rows
         self.lines: list[str] = []
 

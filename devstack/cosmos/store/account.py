@@ -131,6 +131,14 @@ class Account:
                 return offer
         raise not_found(f"offer {rid!r}")
 
+    def find_offer(self, database: str, container: str | None) -> Offer | None:
+        """That of a container, or of a database; None for one without throughput of its own. Raises CosmosError (404)."""
+        holder = self.database(database)
+        if container is None:
+            return holder.offer
+        held = holder.container(container)
+        return None if held.shares else held.offer
+
     def replace_offer(self, offer: Offer, level: Level) -> None:
         """Raises CosmosError: 400, 423, or 429 after 25 replacements within five minutes."""
         now = self.clock()
