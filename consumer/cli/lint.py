@@ -10,10 +10,11 @@ import typer
 from consumer.cli.support import Json, Root, console, fail, own_modules_of, plain
 from consumer.config import FILE, Hosting, read_hosting
 from consumer.definition.loading import load_definition
-from consumer.definition.model import Definition
+from consumer.definition.model import HubDefinition
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
-from tidemark.foundation.errors import SettingsError, TidemarkError
+from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.terminal import print_json
+from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.wording import count_text
 
 ConsumerFile = Annotated[Path, typer.Argument(help="The consumer's file.")]
@@ -23,12 +24,12 @@ def lint_file(file: Path, root: Path, *, json_: bool) -> None:
     """Prints what is wrong in a consumer's file, or else its doubts. Exit status 1 for what a start would refuse."""
     own_modules_of(root)
     try:
-        definition = load_definition({**load_settings(root), FILE: str(file)})
-        _build(definition)
+        definition = load_definition({**load_settings(root), FILE: str(file)}, _build)
     except TidemarkError as error:
         if not json_:
             fail(str(error))
-        print_json({"problems": [line.strip() for line in str(error).splitlines()], "doubts": []})
+        found = error.__cause__.problems if isinstance(error.__cause__, ConfigError) else [error]
+        print_json({"problems": [*map(str, found)], "doubts": []})
         raise typer.Exit(1) from None
     if json_:
         print_json({"problems": [], "doubts": definition.doubts})
@@ -41,23 +42,16 @@ def lint_file(file: Path, root: Path, *, json_: bool) -> None:
     console.print(plain(f"{file}: {hubs} and {sinks} checked, {doubts}"), soft_wrap=True)
 
 
-def _build(definition: Definition) -> None:
-    """Builds what each hub needs, without a connection. Raises SettingsError that names all hubs with a problem."""
+def _build(hub: HubDefinition) -> None:
+    """Builds what a hub needs, without a connection. Raises SettingsError."""
     from consumer.running.assembly import Parts
     from consumer.running.hosted import check
 
-    problems = []
-    for hub in definition.hubs:
-        try:
-            parts = Parts(hub.config, hub.settings, hub)
-            parts.preparation(parts.sink())
-            parts.checkpoints(), parts.dead_letters()
-            if read_hosting(hub.settings) is Hosting.TRIGGER:
-                check(hub.config)
-        except SettingsError as error:
-            problems.append(f"hubs.{hub.name}: {error}")
-    if problems:
-        raise SettingsError("\n".join(problems))
+    parts = Parts(hub.config, hub.settings, hub)
+    parts.preparation(parts.sink())
+    parts.checkpoints(), parts.dead_letters()
+    if read_hosting(hub.settings) is Hosting.TRIGGER:
+        check(hub.config)
 
 
 def schema() -> None:

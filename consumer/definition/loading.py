@@ -9,15 +9,15 @@ from msgspec import structs
 
 from consumer.config import FILE, read_config
 from consumer.definition.model import Definition, HubDefinition
-from consumer.definition.reading import read_definition
+from consumer.definition.reading import TryOut, read_definition
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.pacing.rate_limiter import divided
 from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.wording import file_problem
 
 
-def load_definition(settings: Mapping[str, str]) -> Definition:
-    """Raises SettingsError, which names everything that is wrong."""
+def load_definition(settings: Mapping[str, str], try_out: TryOut | None = None) -> Definition:
+    """Raises SettingsError, which names everything that is wrong. `try_out` as of `read_definition`, of a file alone."""
     name = settings.get(FILE, "").strip()
     if not name:
         config = read_config(settings)
@@ -28,9 +28,9 @@ def load_definition(settings: Mapping[str, str]) -> Definition:
     except (OSError, ValueError) as error:
         raise SettingsError(f"{FILE} is '{name}': the file cannot be read: {file_problem(error)}") from None
     try:
-        return read_definition(text, settings, name=Path(name).name)
+        return read_definition(text, settings, name=Path(name).name, try_out=try_out)
     except ConfigError as error:
-        raise SettingsError(str(error)) from None
+        raise SettingsError(str(error)) from error
 
 
 def only_hub(definition: Definition, name: str) -> Definition:

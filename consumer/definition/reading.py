@@ -7,7 +7,8 @@ by their settings.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import structs
@@ -28,11 +29,12 @@ from consumer.formats import OPTIONS, BodyOptions, DecoderName, JsonOptions
 from consumer.mapping.steps.chain import MOST_SPLITS, Step
 from consumer.mapping.steps.routes import Mapper, Route, RouteOptions, read_route
 from consumer.mapping.steps.table import read_steps
+from consumer.mapping.transforms import load_transform
 from consumer.model import Operation, Stream
 from consumer.sinks.types import WRITE_VALUES, SinkContext, SinkType, find_sink_type, read_options
 from tidemark.foundation.azure.connections import event_hubs_endpoint
 from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.sanitize import sanitize_line
+from tidemark.foundation.sanitize import one_line, sanitize_line
 from tidemark.foundation.settings_reader import (
     ConfigError,
     Problem,
@@ -45,6 +47,8 @@ from tidemark.foundation.settings_reader import (
 )
 from tidemark.foundation.wording import did_you_mean
 
+TryOut = Callable[[HubDefinition], None]
+"""Raises SettingsError for what only building a hub finds, a line for each problem."""
 VERSION = 1
 LONGEST_NAME = 100
 """Characters of a hub's name, which is the consumer's in status and rate orders. Chosen."""
@@ -52,14 +56,18 @@ LONGEST_NAME = 100
 _HUB = ("connection", "hub", "consumer_group", "decode", "steps", "routes", "rate", "storage_connection")
 
 
-def read_definition(text: str, settings: Mapping[str, str], *, name: str) -> Definition:
-    """The definition in a file's text; `name` is the file's in messages. Raises ConfigError."""
+def read_definition(
+    text: str, settings: Mapping[str, str], *, name: str, try_out: TryOut | None = None
+) -> Definition:
+    """The definition in a file's text; `name` is the file's in messages. Raises ConfigError, in the order of the file's lines, also for
+    what `try_out` raises of a hub, or a transform that cannot be imported.
+    """
     try:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError([Problem(name, f"is no TOML: {error}")]) from None
     shared = Shared(name, locate(text), settings)
-    definition = _File(Reader(tree, "", shared), shared, settings).read()
+    definition = _File(Reader(tree, "", shared), shared, settings, try_out).read()
     if shared.problems:
         raise ConfigError(shared.problems)
     return definition
@@ -68,10 +76,13 @@ def read_definition(text: str, settings: Mapping[str, str], *, name: str) -> Def
 class _File:
     """One reading of one file."""
 
-    def __init__(self, top: Reader, shared: Shared, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, top: Reader, shared: Shared, settings: Mapping[str, str], try_out: TryOut | None
+    ) -> None:
         self._top = top
         self._shared = shared
         self._settings = settings
+        self._try_out = try_out
         self._doubts: list[str] = []
         self._used: set[str] = set()
         self._sinks: dict[str, SinkDefinition] = {}
@@ -108,45 +119,33 @@ class _File:
         options = table.options()
         if not kind_name:
             return
-        try:
+        with _telling(table, "type"):
             kind = find_sink_type(kind_name)
-        except SettingsError as error:
-            table.problem("type", str(error))
-            return
-        try:
-            read = read_options(kind, options.values, table.path)
-        except SettingsError as error:
-            for line in str(error).splitlines():
-                table.problem("", line.removeprefix(f"{table.path}: "))
-            return
-        if self._try_to_build(table, name, kind, read):
-            self._check_connection(table, getattr(read, "connection", None))
-        if not options.refused:
-            self._sinks[name] = SinkDefinition(name, kind_name, read)
+            with _telling(table):
+                read = read_options(kind, options.values, table.path)
+                if not options.refused:
+                    self._sinks[name] = SinkDefinition(name, kind_name, read)
+                self._try_to_build(name, kind, read)
+                self._check_connection(table, getattr(read, "connection", None))
 
-    def _try_to_build(self, table: Reader, name: str, kind: SinkType[Any], options: Any) -> bool:
-        """What only building a sink finds, such as a missing package, is reported with the rest."""
+    def _try_to_build(self, name: str, kind: SinkType[Any], options: Any) -> None:
+        """Raises SettingsError for what only building a sink finds, such as a missing package."""
         try:
             kind.build(options, SinkContext(self._settings, "hub", Stream("namespace", "hub", "group"), name))
+        except SettingsError:
+            raise
         except Exception as error:  # the code of a plug-in may raise anything
-            known = isinstance(error, SettingsError)
-            table.problem("", str(error) if known else f"cannot be built: {type(error).__name__}: {error}")
-            return False
-        return True
+            raise SettingsError(one_line(f"cannot be built: {type(error).__name__}: {error}")) from error
 
     def _check_connection(self, table: Reader, name: object) -> None:
         """Reports a connection without any setting, which would be found only when the sink is opened."""
-        if (
-            not isinstance(name, str)
-            or not name
-            or any(setting.partition("__")[0].casefold() == name.casefold() for setting in self._settings)
-        ):
-            return
-        table.problem(
-            "connection",
-            f"no app setting is named {name}, nor {name}__accountEndpoint or the like; the name of a setting with a connection"
-            " is accepted",
-        )
+        known = {setting.partition("__")[0].casefold() for setting in self._settings}
+        if isinstance(name, str) and name and name.casefold() not in known:
+            table.problem(
+                "connection",
+                f"no app setting is named {name}, nor {name}__accountEndpoint or the like; the name of a setting with a connection"
+                " is accepted",
+            )
 
     # -- hubs
 
@@ -178,7 +177,7 @@ class _File:
             field: table.take(key, None, as_text) for key, field in CONNECTIONS.items() if table.has(key)
         }
         name_of_format, decode = self._read_decode(table.table("decode"))
-        self._given = _tables(table, "steps")
+        self._given = [dict(reader.options().values) for reader in table.tables("steps")]
         steps, problems = read_steps(self._given, self._settings)
         self._tell(table, "steps", problems)
         routes = self._read_routes(table, splits=_splits(steps))
@@ -189,24 +188,25 @@ class _File:
         config, settings = self._config(table, values, connections, common_rate=rate is not None)
         self._check_stores(table, config)
         splits = _splits(steps) + max((_splits(route.steps) for route in routes), default=0)
-        if config.transform and splits == MOST_SPLITS:
-            table.problem(
-                "transform",
-                f"found beside {splits} steps 'split', one after the other; {MOST_SPLITS - 1} is accepted, as the transform may make"
-                " several documents too",
-            )
+        self._check_transform(table, config.transform, splits)
         if len(self._shared.problems) > before:
             return None
-        mapper = Mapper(steps, _of_one_sink(routes) if len(sinks) <= 1 else routes)
+        if len(sinks) <= 1:  # which has no name there
+            routes = [structs.replace(route, sink="") for route in routes]
+        mapper = Mapper(steps, routes)
         policy = structs.replace(config.policy, routes=digest_of(config.transform, self._given))
         is_plain = not steps and len(routes) == 1 and routes[0].is_plain
-        return HubDefinition(
+        hub = HubDefinition(
             structs.replace(config, decoder=name_of_format, decode=decode, policy=policy),
             settings,
             sinks,
             None if is_plain else mapper,
             any(route.delete_when_empty for route in routes),
         )
+        if self._try_out is not None:
+            with _telling(table):
+                self._try_out(hub)
+        return hub
 
     def _read_decode(self, table: Reader | None) -> tuple[DecoderName, BodyOptions]:
         if table is None:
@@ -219,10 +219,8 @@ class _File:
                 table.problem(key, text)
         if options is None or wrong:
             return DecoderName.JSON, JsonOptions()
-        try:
+        with _telling(table):
             build_decoder(name, options, DecoderContext(self._settings))
-        except SettingsError as error:
-            table.problem("", str(error))
         return name, options
 
     def _own_settings(
@@ -266,10 +264,8 @@ class _File:
         )
         if common_rate:
             config = structs.replace(config, rate=None, fleet_rate=None)
-        try:
+        with _telling(table, "connection"):
             event_hubs_endpoint(self._settings, config.hub_connection)
-        except SettingsError as error:
-            table.problem("connection", str(error))
         return config, {**self._settings, **values}
 
     def _of_sql(self, sinks: Sequence[SinkDefinition]) -> dict[str, str]:
@@ -291,6 +287,17 @@ class _File:
             if store == "cosmos" and not config.cosmos_database:
                 table.problem(key, "found 'cosmos', and the setting COSMOS_DATABASE is not set")
 
+    def _check_transform(self, table: Reader, transform: str | None, splits: int) -> None:
+        if transform and splits == MOST_SPLITS:
+            table.problem(
+                "transform",
+                f"found beside {splits} steps 'split', one after the other; {MOST_SPLITS - 1} is accepted, as the transform may make"
+                " several documents too",
+            )
+        if transform and self._try_out is not None:
+            with _telling(table, "transform"):
+                load_transform(transform)
+
     # -- routes
 
     def _read_routes(self, table: Reader, *, splits: int) -> list[Route]:
@@ -303,7 +310,9 @@ class _File:
         for position, reader in enumerate(readers or [Reader({}, f"{table.path}.routes", self._shared)]):
             route = self._read_route(reader, f"routes[{position}]", of_sink, splits)
             if route is not None:
-                self._doubt_of_unreachable(reader, route, routes)
+                if not route.delete_when_empty and any(one.takes_all for one in routes):
+                    where = self._shared.where(reader.path)
+                    self._doubts.append(f"{where}: never reached, as a route before it takes all")
                 routes.append(route)
         return routes
 
@@ -357,30 +366,23 @@ class _File:
                 used = ", ".join(kind.values) or "none of " + ", ".join(WRITE_VALUES)
                 reader.problem(name, f"a sink of the type {kind.name} does not use it; accepted: {used}")
 
-    def _doubt_of_unreachable(self, reader: Reader, route: Route, earlier: Collection[Route]) -> None:
-        if route.delete_when_empty or not any(one.takes_all for one in earlier):
-            return
-        self._doubts.append(
-            f"{self._shared.where(reader.path)}: never reached, as a route before it takes all"
-        )
-
     def _tell(self, table: Reader, key: str, problems: Sequence[tuple[str, str]]) -> None:
         for where, text in problems:
             table.problem(f"{key}{where}", text)
 
 
+@contextmanager
+def _telling(table: Reader, key: str = "") -> Iterator[None]:
+    """Records each line of a SettingsError as a problem of its own, and goes on behind the block."""
+    try:
+        yield
+    except SettingsError as error:
+        for line in str(error).splitlines():
+            table.problem(key, line.removeprefix(f"{table.path}: "))
+
+
 def _splits(steps: Iterable[Step]) -> int:
     return sum(step.name.endswith(" split") for step in steps)
-
-
-def _of_one_sink(routes: Sequence[Route]) -> list[Route]:
-    """Routes into the only sink of a hub, which has no name there."""
-    return [structs.replace(route, sink="") for route in routes]
-
-
-def _tables(table: Reader, key: str) -> list[Mapping[str, Any]]:
-    """A list of small tables, such as steps, with their app settings in place. Wrong ones are recorded as problems."""
-    return [dict(reader.options().values) for reader in table.tables(key)]
 
 
 def _version(value: Any) -> int:

@@ -326,7 +326,7 @@ def check(config: ConsumerConfig) -> None:
                 f" set {own_setting}, which is for each process"
             )
     if problems:
-        raise SettingsError("; ".join(problems))
+        raise SettingsError("\n".join(problems))
 
 
 def with_share(config: ConsumerConfig) -> ConsumerConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from math import inf
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,17 +28,19 @@ class Problem(Struct, frozen=True):
 
     where: str
     text: str
+    line: float = inf
 
     def __str__(self) -> str:
         return f"{self.where}: {self.text}"
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. `problems` has all of its problems."""
+    """The configuration cannot be used. `problems` has all of its problems, by the lines of the file."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(
-            Problem(without_secrets(problem.where), without_secrets(problem.text)) for problem in problems
+            Problem(without_secrets(problem.where), without_secrets(problem.text), problem.line)
+            for problem in sorted(problems, key=lambda problem: problem.line)
         )
         count = count_text(len(self.problems), "problem")
         super().__init__(f"{count} in the configuration:\n" + "\n".join(f"  {p}" for p in self.problems))
@@ -236,7 +239,7 @@ class Shared:
         self._used: dict[str, str] = {}
 
     def problem(self, path: str, text: str) -> None:
-        self.problems.append(Problem(self.where(path), one_line(self._masked(text))))
+        self.problems.append(Problem(self.where(path), one_line(self._masked(text)), self._line(path) or inf))
 
     def where(self, path: str) -> str:
         """How messages name a place in the file: file, line if known, and key path."""

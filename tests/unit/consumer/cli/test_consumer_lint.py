@@ -1,6 +1,7 @@
 """`tidemark lint FILE` tells what the consumer's start would refuse."""
 
 import asyncio
+import dataclasses
 import json
 import subprocess
 import sysconfig
@@ -10,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from consumer.cli import support
+from consumer.definition import reading
 from consumer.running.hosted import hosted
+from consumer.sinks.types import find_sink_type
 from tidemark.__main__ import command_line
 from tidemark.foundation.errors import SettingsError
 
@@ -86,14 +89,36 @@ def test_what_a_trigger_would_refuse_is_told_too(lint, tmp_path):
     result = lint()
 
     assert result.exit_code == 1
-    assert "hubs.flights: CONSUMER_PARK is set: with CONSUMER_HOSTING=trigger" in result.output.replace(
-        "\n", ""
+    assert (
+        "consumer.toml:3 hubs.flights: CONSUMER_PARK is set: with CONSUMER_HOSTING=trigger"
+        in result.output.replace("\n", "")
     )
 
 
 def test_json_has_problems_and_doubts_apart(lint):
     assert len(json.loads(lint("--json").output)["doubts"]) == 1
-    assert len(json.loads(lint("--json", route="x = 1").output)["problems"]) == 2
+    [problem] = json.loads(lint("--json", route="x = 1").output)["problems"]
+    assert problem.startswith("consumer.toml:7 hubs.flights.routes[0].x: is not an option here")
+
+
+def test_problems_of_sinks_hubs_and_transforms_are_a_line_each_in_the_order_of_the_file(lint, monkeypatch):
+    def build(options, context):
+        raise SettingsError(f"sinks.{context.name}: no database\nno key")
+
+    kind = find_sink_type("cosmos")
+    monkeypatch.setattr(reading, "find_sink_type", lambda _: dataclasses.replace(kind, build=build))
+    wrong = "[hubs.gates]\nhub = 'gates'\ntransform = 'json:nothing'\n[[hubs.gates.routes]]\nto = 1"
+    told = json.loads(lint("--json", sink=wrong).output)["problems"]
+
+    assert [line.partition(": ")[::2] for line in told] == [
+        ("consumer.toml:10 sinks.documents", "no database"),
+        ("consumer.toml:10 sinks.documents", "no key"),
+        (
+            "consumer.toml:16 hubs.gates.transform",
+            "the transform 'json:nothing': module 'json' has no 'nothing'",
+        ),
+        ("consumer.toml:18 hubs.gates.routes[0].to", "found 1; accepted: text, not empty"),
+    ]
 
 
 @pytest.mark.parametrize("line", ["", "strat = 'latest'"])

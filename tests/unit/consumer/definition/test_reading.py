@@ -101,7 +101,7 @@ def test_the_app_settings_alone_are_one_hub():
     [
         ("", ["consumer.toml sinks: is missing; a table [sinks.NAME] for each sink is accepted", "consumer.toml hubs: is missing; a table [hubs.NAME] for each hub is accepted"]),
         (f"{SINK}{HUB}strat = 'latest'", ["consumer.toml:8 hubs.flights.strat: is not a setting here; did you mean 'start'?"]),
-        (f"{SINK}{HUB}checkpoint_every = 'soon'\nhigh_events = 0", ["consumer.toml:9 hubs.flights.high_events: is '0'; accepted: a whole number from 1", "consumer.toml:8 hubs.flights.checkpoint_every: is 'soon'; accepted: seconds above 0, or a duration such as 5s, 10m, 1h"]),
+        (f"{SINK}{HUB}checkpoint_every = 'soon'\nhigh_events = 0", ["consumer.toml:8 hubs.flights.checkpoint_every: is 'soon'; accepted: seconds above 0, or a duration such as 5s, 10m, 1h", "consumer.toml:9 hubs.flights.high_events: is '0'; accepted: a whole number from 1"]),
         (f"{SINK}{HUB}lease_expiry = 5", ["consumer.toml:8 hubs.flights.lease_expiry: is 5 s; accepted: at least twice CONSUMER_LEASE_INTERVAL, 10 s"]),
         (f"{SINK}{HUB}flush_after = [1]", ["consumer.toml:8 hubs.flights.flush_after: found [1]; a text, a number, true or false is accepted"]),
         (f"{SINK}{HUB}connection = 'Nope'", ["consumer.toml:8 hubs.flights.connection: no Event Hubs connection 'Nope': set Nope to a connection string, or, for identity, Nope__fullyQualifiedNamespace to <namespace>.servicebus.windows.net (optionally with Nope__credential=managedidentity and Nope__clientId)"]),
@@ -119,8 +119,8 @@ def test_the_app_settings_alone_are_one_hub():
         (f"{SINK}{HUB}decode = {{ format = 'jsn' }}", ["consumer.toml:8 hubs.flights.decode.format: found 'jsn'; accepted are json, auto, avro, avro_preamble, avro_single_object, avro_file, confluent, protobuf, cloudevents, csv, text, raw"]),
         (f"{SINK}{HUB}decode = {{ format = 'csv', delimeter = ';' }}", ["consumer.toml:8 hubs.flights.decode.delimeter: is not an option here; did you mean 'delimiter'?"]),
         (f"{SINK}{HUB}[[hubs.flights.routes]]\nto = 'documnets'\noperation = 'remove'\nsteps = [{{ mask = '/a' }}]", [
-            "consumer.toml:10 hubs.flights.routes[0].operation: found 'remove'; accepted: upsert, create, replace, delete, patch",
             "consumer.toml:9 hubs.flights.routes[0].to: found 'documnets', which is no sink of this file; did you mean 'documents'?",
+            "consumer.toml:10 hubs.flights.routes[0].operation: found 'remove'; accepted: upsert, create, replace, delete, patch",
             "consumer.toml:11 hubs.flights.routes[0].steps[0].mask: found '/a'; accepted: a list of text",
         ]),
         (f"{SINK}{HUB}steps = [{{ split = '/' }}, {{ split = '/' }}]\n[[hubs.flights.routes]]\nsteps = [{{ split = '/' }}]", ["consumer.toml:10 hubs.flights.routes[0].steps: found 3 steps 'split'; 2 are accepted, in the hub and in a route together"]),
