@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 from aiohttp import web
@@ -53,10 +54,26 @@ class NumberConformance(CollectorConformance):
             await world.collector.collect(now=NOW)
 
 
-class AskedWorld:
+class ClosingWorld:
+    """Closes at its end the collectors that it has made."""
+
+    def __init__(self) -> None:
+        self._kept = []
+
+    def kept(self, collector):
+        self._kept.append(collector)
+        return collector
+
+    async def aclose(self) -> None:
+        for collector in self._kept:
+            await collector.aclose()
+
+
+class AskedWorld(ClosingWorld):
     """A server of which one number is asked; `value` is what it answers."""
 
     def __init__(self, server: MonitorServer) -> None:
+        super().__init__()
         self.server = server
         self.settings = {
             "TIDEMARK_CA_BUNDLE": str(server.ca_path),
@@ -99,7 +116,7 @@ class DocumentWorld(AskedWorld):
 
     def made(self, **options) -> HttpJsonCollector:
         options = {"url": f"{self.server.base_url}/documents/orders", "path": self.name, **options}
-        return HttpJsonCollector(HttpJsonCollector.Params(**options), self.settings)
+        return self.kept(HttpJsonCollector(HttpJsonCollector.Params(**options), self.settings))
 
     def tell(self) -> None:
         self.server.documents["orders"] = {"queue": {"length": self.value, "text": "7", "none": None}}
@@ -111,9 +128,8 @@ class DocumentWorld(AskedWorld):
 class TestHttpJson(NumberConformance):
     @pytest.fixture
     async def world(self, server) -> AsyncIterator[DocumentWorld]:
-        world = DocumentWorld(server)
-        yield world
-        await world.collector.aclose()
+        async with aclosing(DocumentWorld(server)) as world:
+            yield world
 
     async def test_headers_come_from_app_settings_and_are_never_shown(self, world):
         collector = world.made(headers={"X-Api-Key": "ORDERS_KEY"})
@@ -121,7 +137,6 @@ class TestHttpJson(NumberConformance):
         await collector.collect(now=NOW)
         world.fault("error", status=401, condition="who is s3cret-value?")
         told = await world.failure(collector)
-        await collector.aclose()
 
         assert world.server.asked[-1].headers["X-Api-Key"] == "s3cret-value"
         assert "ORDERS_KEY" not in told
@@ -153,19 +168,16 @@ class TestHttpJson(NumberConformance):
 
         for collector in collectors:
             assert words in await world.failure(collector)
-            await collector.aclose()
 
     async def test_a_text_that_is_a_number_is_read(self, world):
         collector = world.made(path="to_number(queue.text)", empty=0.0)
 
         assert (await collector.collect(now=NOW)).values == {"value": 7.0}
-        await collector.aclose()
 
     async def test_what_a_null_counts_as_is_said_by_an_option(self, world):
         collector = world.made(path="queue.none", empty=5.0)
 
         assert (await collector.collect(now=NOW)).values == {"value": 5.0}
-        await collector.aclose()
 
     @pytest.mark.parametrize(
         ("answer", "words"),
@@ -191,7 +203,6 @@ class TestHttpJson(NumberConformance):
         collector = world.made(url=f"https://{host}/metadata")
 
         assert "address of this machine or its link" in await world.failure(collector)
-        await collector.aclose()
 
     async def test_a_name_that_stands_for_this_machine_is_refused_when_it_is_called(self, world):
         del world.settings["TIDEMARK_TRUSTED_HOSTS"]
@@ -199,7 +210,6 @@ class TestHttpJson(NumberConformance):
 
         assert "address of this machine or its link" in await world.failure(collector)
         assert world.server.asked == []
-        await collector.aclose()
 
 
 class PrometheusWorld(AskedWorld):
@@ -207,7 +217,7 @@ class PrometheusWorld(AskedWorld):
 
     def made(self, **options) -> PrometheusCollector:
         params = PrometheusCollector.Params(**{"url": self.server.base_url, "query": self.name, **options})
-        return PrometheusCollector(params, self.settings)
+        return self.kept(PrometheusCollector(params, self.settings))
 
     def tell(self) -> None:
         self.server.series[self.name] = {"a": self.value}
@@ -219,16 +229,14 @@ class PrometheusWorld(AskedWorld):
 class TestPrometheus(NumberConformance):
     @pytest.fixture
     async def world(self, server) -> AsyncIterator[PrometheusWorld]:
-        world = PrometheusWorld(server)
-        yield world
-        await world.collector.aclose()
+        async with aclosing(PrometheusWorld(server)) as world:
+            yield world
 
     async def test_a_managed_one_is_asked_with_a_token_for_it(self, world, identity):
         collector = world.made(azure=True)
 
         await collector.collect(now=NOW)
         await collector.collect(now=NOW)
-        await collector.aclose()
 
         tokens = {asked.token for asked in world.server.asked}
         assert len(tokens) == 1
@@ -245,7 +253,7 @@ class LogWorld(AskedWorld):
 
     def made(self, **options) -> LogQueryCollector:
         options = {"workspace": WORKSPACE, "query": "requests | count", **options}
-        return LogQueryCollector(LogQueryCollector.Params(**options), self.settings)
+        return self.kept(LogQueryCollector(LogQueryCollector.Params(**options), self.settings))
 
     def tell(self) -> None:
         self.server.logs["requests | count"] = [[self.value]]
@@ -257,22 +265,19 @@ class LogWorld(AskedWorld):
 class TestLogQuery(NumberConformance):
     @pytest.fixture
     async def world(self, server, identity) -> AsyncIterator[LogWorld]:
-        world = LogWorld(server)
-        yield world
-        await world.collector.aclose()
+        async with aclosing(LogWorld(server)) as world:
+            yield world
 
     async def test_a_query_is_sent_with_its_timespan_and_a_token(self, world):
         resource = f"{GROUP}/providers/Microsoft.Insights/components/app"
         collector = world.made(workspace="", resource_id=f"{resource}/", timespan="30m")
 
         await collector.collect(now=NOW)
-        await collector.aclose()
 
         counted = world.made(delay="5m", grain="1m")
         assert (
             await counted.collect(now=NOW)
         ).at == NOW - 320  # the newest whole minute that ended 5 min ago
-        await counted.aclose()
         asked, _ = world.server.asked
         assert asked.path == f"/v1{resource}/query"
         assert asked.body == {"query": "requests | count", "timespan": "PT1800S"}
@@ -280,12 +285,13 @@ class TestLogQuery(NumberConformance):
         assert asked.headers["Prefer"] == "wait=10"
 
 
-class MetricWorld:
+class MetricWorld(ClosingWorld):
     """Messages that came into a namespace, by the minute."""
 
     name = "orders-bus"
 
     def __init__(self, management, server: MonitorServer) -> None:
+        super().__init__()
         self.management = management
         self.server = server
         server.metrics = management.metrics
@@ -301,7 +307,7 @@ class MetricWorld:
             "dimensions": {"EntityName": "orders"},
         }
         params = AzureMonitorCollector.Params(resource_id=resource or self.resource, **{**chosen, **options})
-        return AzureMonitorCollector(params, self.settings)
+        return self.kept(AzureMonitorCollector(params, self.settings))
 
     def add(self, resource: str, count: float, entity: str = "orders") -> None:
         values = {NOW - 60.0 * minute: count for minute in range(-1, 12)}
@@ -328,9 +334,8 @@ class TestAzureMonitor(NumberConformance):
 
     @pytest.fixture
     async def world(self, identity, server) -> AsyncIterator[MetricWorld]:
-        world = MetricWorld(identity, server)
-        yield world
-        await world.collector.aclose()
+        async with aclosing(MetricWorld(identity, server)) as world:
+            yield world
 
     async def test_the_newest_minutes_are_left_to_become_whole(self, world):
         await world.put(10)
@@ -338,7 +343,6 @@ class TestAzureMonitor(NumberConformance):
 
         assert (await world.collector.collect(now=NOW)).values == {"value": 10.0}
         assert (await hasty.collect(now=NOW)).values == {"value": 5.0}  # half of what it will be
-        await hasty.aclose()
 
     async def test_the_newest_of_the_last_grains_counts_at_its_end(self, world):
         known = {NOW - 60.0 * minute: float(minute) for minute in range(6, 12)}  # the newest ended 5 min ago
@@ -356,7 +360,6 @@ class TestAzureMonitor(NumberConformance):
 
         assert (whole.at, whole.values) == (advised.at, advised.values) == (NOW - 320, {"value": 6.0})
         assert (empty.at, empty.values) == (NOW - 200, {"value": 0.0})
-        await asyncio.gather(*(collector.aclose() for collector in collectors))
 
     async def test_a_value_that_rose_after_it_was_read_is_told_once(self, world, caplog):
         for count in (0, 4, 9):
@@ -372,7 +375,6 @@ class TestAzureMonitor(NumberConformance):
         collector = world.made(grain="5m")
 
         assert (await collector.collect(now=NOW)).values == {"value": 50.0}
-        await collector.aclose()
 
     @pytest.mark.parametrize("region", ["", "westeurope"])
     async def test_names_of_any_form_find_their_series(self, world, region):
@@ -381,7 +383,6 @@ class TestAzureMonitor(NumberConformance):
         collector = world.made(dimensions={"EntityName": name}, region=region)
 
         assert (await collector.collect(now=NOW)).values == {"value": 3.0}
-        await collector.aclose()
 
     async def test_no_value_is_not_zero_unless_it_is_said_to_be(self, world):
         silent = world.made(dimensions={"EntityName": "silent"})
@@ -390,7 +391,6 @@ class TestAzureMonitor(NumberConformance):
         with pytest.raises(CollectError, match="Azure Monitor has no value, which is not zero"):
             await silent.collect(now=NOW)
         assert (await counted.collect(now=NOW)).values == {"value": 0.0}
-        await asyncio.gather(silent.aclose(), counted.aclose())
 
     async def test_a_metric_that_does_not_exist_is_told_in_azures_words(self, world):
         collector = world.made(metric="Incoming")
@@ -399,7 +399,6 @@ class TestAzureMonitor(NumberConformance):
             CollectError, match=r"answered 400 \(Failed to find metric configuration .*metric: Incoming"
         ):
             await collector.collect(now=NOW)
-        await collector.aclose()
 
     async def several(self, world, count: int, **options) -> list[AzureMonitorCollector]:
         resources = [f"{world.resource}-{number}" for number in range(count)]
@@ -409,10 +408,6 @@ class TestAzureMonitor(NumberConformance):
         AzureMonitorCollector.together(made)
         return made
 
-    async def close(self, collectors) -> None:
-        for collector in collectors:
-            await collector.aclose()
-
     async def values(self, collectors, now: float = NOW) -> list[float]:
         found = await asyncio.gather(*(collector.collect(now=now) for collector in collectors))
         return [reading.values["value"] for reading in found]
@@ -421,7 +416,6 @@ class TestAzureMonitor(NumberConformance):
         collectors = await self.several(world, 2 * AT_ONCE + 1, region="westeurope")
 
         assert await self.values(collectors) == [float(number) for number in range(2 * AT_ONCE + 1)]
-        await self.close(collectors)
 
         assert world.reads == (0, 3)
         assert sorted(len(asked.body["resourceids"]) for asked in world.server.asked) == [1, AT_ONCE, AT_ONCE]
@@ -431,7 +425,6 @@ class TestAzureMonitor(NumberConformance):
         collectors = await self.several(world, 2, region="northeurope", empty=0.0)
 
         assert await self.values(collectors) == [0.0, 1.0]
-        await self.close(collectors)
 
         assert world.reads == (2, 1)
 
@@ -444,14 +437,12 @@ class TestAzureMonitor(NumberConformance):
         await first.aclose()
 
         assert [found.values["value"] for found in await reading] == [1.0, 2.0]
-        await self.close(others)
 
     async def test_the_region_is_learned_from_the_first_answer(self, world):
         collectors = await self.several(world, 3)
 
         await self.values(collectors)
         await self.values(collectors)
-        await self.close(collectors)
 
         assert world.reads == (3, 1)
 
@@ -465,7 +456,6 @@ class TestAzureMonitor(NumberConformance):
         assert world.reads == (6, 1)
         await self.values(collectors, NOW + REFUSED_FOR)
         assert world.reads == (6, 2)
-        await self.close(collectors)
 
         assert "cannot be read together" in caplog.text
 
@@ -478,7 +468,6 @@ class TestAzureMonitor(NumberConformance):
             with pytest.raises(CollectError, match="metric: Incoming"):
                 await wrong.collect(now=NOW)
             assert await self.values(collectors) == [0.0, 1.0, 2.0]
-        await self.close([*collectors, wrong])
 
         assert world.reads == (2, 3)
 
@@ -489,7 +478,6 @@ class TestAzureMonitor(NumberConformance):
         world.server.faults.add(Fault("monitor.batch", "error", status=429, retry_after=7))
 
         found = await asyncio.gather(*(collector.collect(now=NOW) for collector in collectors))
-        await self.close(collectors)
 
         assert [each.values["value"] for each in found] == [0.0, 1.0, 2.0]
         assert world.reads == (3, 1)
@@ -501,7 +489,6 @@ class TestAzureMonitor(NumberConformance):
         found = await asyncio.gather(
             *(collector.collect(now=NOW) for collector in collectors), return_exceptions=True
         )
-        await self.close(collectors)
 
         assert [found[0].values, found[2].values] == [{"value": 0.0}, {"value": 2.0}]
         assert "does not exist" in str(found[1])
@@ -513,7 +500,7 @@ class CalendarWorld(AskedWorld):
     def made(self, **options) -> CalendarCollector:
         options = {"url_setting": "HOLIDAYS", "time_zone": "Europe/Berlin", **options}
         self.settings["HOLIDAYS"] = f"{self.server.base_url}/documents/private-t0ken"
-        return CalendarCollector(CalendarCollector.Params(**options), self.settings)
+        return self.kept(CalendarCollector(CalendarCollector.Params(**options), self.settings))
 
     def tell(self) -> None:
         self.server.documents["private-t0ken"] = (
@@ -527,16 +514,14 @@ class CalendarWorld(AskedWorld):
 class TestCalendar:
     @pytest.fixture
     async def world(self, server) -> AsyncIterator[CalendarWorld]:
-        world = CalendarWorld(server)
-        yield world
-        await world.collector.aclose()
+        async with aclosing(CalendarWorld(server)) as world:
+            yield world
 
     async def test_it_is_one_on_days_of_the_calendar_and_zero_on_others(self, world):
         nights = world.made(day_begins="12:00")
 
         assert [await world.read(days=n / 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 0]
         assert [await world.read(days=n / 4, collector=nights) for n in (1, 2, 3, 6, 7)] == [0, 0, 1, 1, 0]
-        await nights.aclose()
 
     async def test_it_is_fetched_once_a_day_and_once_an_hour_after_a_failure(self, world):
         for hours in (0, 12, 23.9):
@@ -566,7 +551,7 @@ class TestCalendar:
         world.server.documents.clear()
         gone = await world.failure()
         world.settings.pop("HOLIDAYS")
-        unset = await world.failure(CalendarCollector(world.collector._params, world.settings))
+        unset = await world.failure(world.kept(CalendarCollector(world.collector._params, world.settings)))
 
         assert refused.startswith(
             "the calendar of HOLIDAYS: access refused; reading the counts needs an address"
@@ -595,9 +580,8 @@ class TestCalendar:
     async def test_an_address_to_subscribe_to_is_asked_over_tls(self, world):
         world.settings["HOLIDAYS"] = "webcal://127.0.0.1:1/published/t0ken"
         world.settings["TIDEMARK_TRUSTED_HOSTS"] = "127.0.0.1:1"
-        collector = CalendarCollector(world.collector._params, world.settings)
+        collector = world.kept(CalendarCollector(world.collector._params, world.settings))
         told = await world.failure(collector)
-        await collector.aclose()
 
         assert "TLS" not in told
         assert "t0ken" not in told
@@ -607,7 +591,7 @@ class TestCalendar:
     async def test_addresses_are_refused_as_elsewhere(self, world, address):
         world.settings["HOLIDAYS"] = address
 
-        told = await world.failure(CalendarCollector(world.collector._params, world.settings))
+        told = await world.failure(world.kept(CalendarCollector(world.collector._params, world.settings)))
         assert "app setting HOLIDAYS" in told
 
     @pytest.mark.parametrize(
