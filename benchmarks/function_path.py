@@ -147,7 +147,8 @@ async def function_path(connection: str, before: list[str], texts: list[str]) ->
         return time.perf_counter() - began, time.process_time() - cpu
     finally:
         await host.stop()
-        await assembly.close()
+        await autoscaler.aclose()
+        assembly.autoscaler.cache_clear()
 
 
 async def measure(targets: int, metrics: int) -> None:

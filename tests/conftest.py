@@ -20,7 +20,7 @@ from hypothesis.internal.conjecture import providers
 from xdist.scheduler import LoadFileScheduling
 
 from devstack.processes.azurite import Azurite
-from scaling.calls.limiter import forget
+from scaling.calls import limiter
 from tests.support.servers.postgres import running_server
 from tests.support.virtual_time import virtual_time
 from tidemark.foundation.secrets import known
@@ -46,7 +46,7 @@ take up to 15.
 
 def pytest_runtest_setup() -> None:
     """A secret that one test made up is an ordinary word to the next one."""
-    known.forget()
+    known._known = known.KnownSecrets()
 
 
 TORTURE = os.environ.get("TORTURE") == "1"
@@ -156,7 +156,7 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def _forget_calls():
     """No test finds calls counted that another made, or a service at the same address that asked to wait."""
-    forget()
+    limiter._limiters.clear()
 
 
 @pytest.fixture

@@ -114,8 +114,3 @@ def limiter_of(settings: Mapping[str, str]) -> CallLimiter:
     if key not in _limiters:
         _limiters.setdefault(key, CallLimiter(CallBudgets(budgets_of(settings))))
     return _limiters[key]
-
-
-def forget() -> None:
-    """Forgets all limiters, as a new process has none; for tests."""
-    _limiters.clear()

@@ -7,6 +7,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -243,21 +244,8 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else describe_error(error)
 
 
-_instance: Autoscaler | None = None
-
-
+@cache
 def autoscaler() -> Autoscaler:
-    """The process's autoscaler, built on the first call. Raises ConfigError as long as it cannot be."""
-    global _instance  # noqa: PLW0603 - a Functions worker process hosts exactly one app
+    """The process's autoscaler: a Functions worker process hosts exactly one app. Raises ConfigError as long as it cannot be built."""
     quiet_sdks(os.environ)
-    if _instance is None:
-        _instance = assemble(dict(os.environ))
-    return _instance
-
-
-async def close() -> None:
-    """Closes the process's autoscaler, if there is one (local hosts and tests; Azure just ends the process)."""
-    global _instance
-    instance, _instance = _instance, None
-    if instance is not None:
-        await instance.aclose()
+    return assemble(dict(os.environ))

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 import typing
+from functools import cache
 
 import azure.functions as func
 
@@ -41,7 +42,6 @@ the role of who is signed in. Never the master key, which opens everything there
 """
 
 _health = api.CachedAnswer(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
-_metrics: AutoscalerMetrics | None = None
 _examination = api.CachedAnswer(
     10.0, clock=time.monotonic
 )  # it asks every service there is, in threads of its own
@@ -68,17 +68,20 @@ def _finish(outcome: Outcome, output: Messages | None = None) -> None:
         output.set(list(outcome.messages))
 
 
+@cache
+def _metrics() -> AutoscalerMetrics:
+    """The process's."""
+    from scaling.service import assembly, metrics  # noqa: PLC0415 - OpenTelemetry, where it is asked for
+
+    return metrics.metrics_of(os.environ, assembly.clock)
+
+
 def _measure(lines: typing.Sequence[str]) -> None:
     """Feeds the metrics, where a setting asks for them. Telemetry ends nothing."""
-    global _metrics  # noqa: PLW0603 - one process is one app
     if os.environ.get("TIDEMARK_METRICS_EXPORTER", "none").strip() in {"", "none"}:
         return
     try:
-        if _metrics is None:
-            from scaling.service import assembly, metrics  # noqa: PLC0415 - OpenTelemetry, where it is asked for
-
-            _metrics = metrics.metrics_of(os.environ, assembly.clock)
-        _metrics.record(lines)
+        _metrics().record(lines)
     except Exception as error:  # also what an exporter raises
         _log.warning("metrics: %s", describe_error(error))
 

@@ -163,11 +163,6 @@ def _is_own(text: str, at: int, form: str) -> bool:
 _known = KnownSecrets()
 
 
-def hide(*secrets: str) -> None:
-    """Hide these values in this process from now on."""
-    _known.add(ConfigPart(secret, Kind.SECRET) for secret in secrets)
-
-
 def hide_token(token: str) -> None:
     """Hide a token that expires."""
     _known.add([ConfigPart(token, Kind.WHOLE)], passing=True)
@@ -202,9 +197,3 @@ def hide_headers(headers: Mapping[str, str]) -> None:
 def without_known(text: str) -> str:
     """`text` with `***` in place of every secret that this process knows."""
     return _known.hidden(text)
-
-
-def forget() -> None:
-    """Forget everything; for tests."""
-    global _known  # noqa: PLW0603 - the one state of this module
-    _known = KnownSecrets()
