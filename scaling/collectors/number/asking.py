@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -28,14 +27,12 @@ from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.http.outward import (
     TIMEOUT,
     TRUSTED,
-    AddressError,
     Answer,
     Outward,
     check_address,
     trusted_hosts,
 )
 from tidemark.foundation.sanitize import sanitize_line
-from tidemark.foundation.secrets.known import hide_headers
 
 CLOUDS = ("com", "us", "cn")
 """What the hosts of Azure Monitor end with in the public cloud, the US government's, and China's."""
@@ -247,69 +244,3 @@ def number(answered: Any, what: str, *, in_text: bool = False) -> Number:
 def digest(params: Struct) -> str:
     """A digest that distinguishes options without showing them: an address may hold what no log should show."""
     return hashlib.sha256(msgspec.json.encode(params, order="deterministic")).hexdigest()[:12]
-
-
-_CREDENTIAL = re.compile(r"(?i)auth|key|token|secret|cookie|sign|password")
-
-
-def chosen_by(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
-    """What headers may choose of what is read, such as a tenant, with the values of app settings: all but those named like a credential,
-    which is renewed now and then.
-    """
-    return {
-        header.casefold(): settings.get(setting, "")
-        for header, setting in names.items()
-        if not _CREDENTIAL.search(header)
-    }
-
-
-def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Headers with the values of app settings. Raises ValueError naming the header whose setting is missing. It shows neither
-    the value nor the text in place of a setting's name, which may be the value.
-    """
-    headers: dict[str, str] = {}
-    for header, setting in names.items():
-        value = settings.get(setting, "").strip()
-        if not value:
-            raise ValueError(f"the app setting that is named for the header {header} is not set")
-        if not value.isprintable() or not value.isascii():
-            raise ValueError(
-                f"the app setting that is named for the header {header} holds what no header can"
-            )
-        headers[header] = value
-    hide_headers(headers)
-    return headers
-
-
-def address_problems(url: str) -> dict[str, str]:
-    """What is wrong with the form of the option `url`, if anything. Each read checks whether it may be called, because that
-    depends on settings and name servers: it fails the metric, not the app.
-    """
-    try:
-        check_address(url, "it", frozenset({urlsplit(url).hostname or ""}))
-    except (AddressError, ValueError) as error:
-        return {"url": str(error)}
-    return {}
-
-
-def header_problems(names: Mapping[str, str]) -> dict[str, str]:
-    """What is wrong with the option `headers`, if anything."""
-    for header, setting in names.items():
-        if not _HEADER.fullmatch(header):
-            return {"headers": f"found the header '{header}'; accepted are names of letters, digits and -"}
-        if header.casefold() in _OWN_HEADERS:
-            return {"headers": f"found the header '{header}', which is made here"}
-        if not SETTING_NAME.fullmatch(setting):
-            return {
-                "headers": f"what is given for {header} is no name of an app setting; its value belongs there"
-            }
-    return {}
-
-
-_HEADER = re.compile(r"[A-Za-z0-9-]{1,80}")
-SETTING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
-
-
-_OWN_HEADERS = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}
-)

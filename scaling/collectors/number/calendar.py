@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, Name
-from scaling.collectors.number.asking import SETTING_NAME, Asking, Number, NumberCollector
+from scaling.collectors.number.asking import Asking, Number, NumberCollector
+from scaling.collectors.number.endpoint import SETTING_NAME
 from scaling.ports import CollectError
 from scaling.schedules.dates import parse_clock
 from scaling.schedules.icalendar import MAX_BYTES, Event, days_of, parse_calendar

@@ -8,22 +8,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import jmespath  # type: ignore[import-untyped]
-import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, Name
-from scaling.collectors.number.asking import (
-    Asking,
-    Number,
-    NumberCollector,
-    address_problems,
-    chosen_by,
-    digest,
-    header_problems,
-    headers_of,
-    number,
-)
+from scaling.collectors.number.asking import Asking, Number, digest, number
+from scaling.collectors.number.endpoint import EndpointCollector, EndpointParams, headers_of
 from tidemark.foundation.sanitize import sanitize_line
-from tidemark.foundation.secrets.known import hide_text
 
 
 class _Strict(jmespath.functions.Functions):  # type: ignore[misc]
@@ -46,23 +35,20 @@ _STRICT = jmespath.Options(custom_functions=_Strict())
 OPTION = "the option 'url' of an http_json metric"
 
 
-class HttpJsonCollector(NumberCollector):
+class HttpJsonCollector(EndpointCollector):
     """What a GET answers, one request a read. Redirects are not followed, and answers of more than 4 MB refused."""
 
     ROLE = "the right header, which an app setting holds"
 
-    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(EndpointParams, frozen=True, kw_only=True):
         """`headers`: the name of each, and the name of the app setting that holds its value. `empty` is what a null counts
         as; without it, that is no value.
         """
 
-        url: Name
         path: Name
-        headers: dict[str, str] = {}
-        empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            problems = header_problems(self.headers) | address_problems(self.url)
+            problems = EndpointParams.problems(self)
             try:
                 jmespath.compile(self.path)
             except jmespath.exceptions.JMESPathError as error:
@@ -71,17 +57,8 @@ class HttpJsonCollector(NumberCollector):
             return problems
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
-        hide_text(params.url)
-        host = urlsplit(params.url).hostname or ""
-        super().__init__(
-            f"'{params.path}' of {host}", settings, endpoint=host, empty=params.empty, deadline=deadline
-        )
+        super().__init__(params.path, params, settings, deadline=deadline)
         self._params = params
-
-    @staticmethod
-    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
-        return {"headers": chosen_by(params.headers, settings)}
 
     @staticmethod
     def entity(params: Params) -> str:

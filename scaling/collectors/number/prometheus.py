@@ -6,47 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-import msgspec
-
 from scaling.collectors.azure_entity import DEADLINE, Name
-from scaling.collectors.number.asking import (
-    CLOUDS,
-    Asking,
-    Number,
-    NumberCollector,
-    address_problems,
-    chosen_by,
-    digest,
-    header_problems,
-    headers_of,
-    number,
-)
+from scaling.collectors.number.asking import CLOUDS, Asking, Number, digest, number
+from scaling.collectors.number.endpoint import EndpointCollector, EndpointParams, headers_of
 from tidemark.foundation.http.outward import trusted_hosts
 from tidemark.foundation.sanitize import sanitize_line
-from tidemark.foundation.secrets.known import hide_text
 
 OPTION = "the option 'url' of a prometheus metric"
 _AZURE = tuple(f"prometheus.monitor.azure.{cloud}" for cloud in CLOUDS)
 
 
-class PrometheusCollector(NumberCollector):
+class PrometheusCollector(EndpointCollector):
     """A scalar, or a vector of exactly one element; one request a read. NaN and infinity are no values."""
 
     ROLE = "the role 'Monitoring Data Reader' on the Azure Monitor workspace, or the right header"
 
-    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(EndpointParams, frozen=True, kw_only=True):
         """`url` is where /api/v1/query is below. With `azure` the app's identity asks. `headers` as in http_json; `empty` is
         what a vector of no element counts as.
         """
 
-        url: Name
         query: Name
         azure: bool = False
-        headers: dict[str, str] = {}
-        empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            problems = header_problems(self.headers) | address_problems(self.url)
+            problems = EndpointParams.problems(self)
             if self.azure and any(name.casefold() == "authorization" for name in self.headers):
                 problems["headers"] = "found Authorization beside azure = true, which makes it"
             if "?" in self.url or "#" in self.url:
@@ -54,23 +38,10 @@ class PrometheusCollector(NumberCollector):
             return problems
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
-        hide_text(params.url)
-        host = urlsplit(params.url).hostname or ""
-        super().__init__(
-            f"'{_short(params.query)}' of {host}",
-            settings,
-            endpoint=host,
-            empty=params.empty,
-            deadline=deadline,
-        )
-        cloud = next((domain for domain in _AZURE if host.endswith(f".{domain}")), _AZURE[0])
+        super().__init__(_short(params.query), params, settings, deadline=deadline)
+        cloud = next((domain for domain in _AZURE if self.endpoint.endswith(f".{domain}")), _AZURE[0])
         self._scope = f"https://{cloud}/.default" if params.azure else ""
         self._params = params
-
-    @staticmethod
-    def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
-        return {"headers": chosen_by(params.headers, settings)}
 
     @staticmethod
     def entity(params: Params) -> str:
