@@ -59,7 +59,6 @@ class Flip(Struct, frozen=True, gc=False):
 
     @classmethod
     def at(cls, quantity: str, comparator: str, value: float, outcome: Reason | None) -> Self:
-        """The flip of one condition."""
         return cls(outcome, (Condition(quantity, comparator, value),))
 
 

@@ -246,7 +246,6 @@ _NAN = float("nan")
 
 
 def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
-    """Statistics and quality of the window as of `now`."""
     times, values = window.times, window.values
     count = len(times)
     if not count:

@@ -113,7 +113,6 @@ class Steps:
         return float(f"{value * max(count, 1):.9g}") if self.per_instance else value
 
     def value_at(self, load: float, count: int) -> float:
-        """The metric's value at `count` under `load`."""
         return load / max(count, 1) if self.per_instance else load
 
     def _row(self, count: int, values: Sequence[float], index: Mapping[float, int]) -> list[int]:

@@ -95,7 +95,6 @@ def budgets_of(settings: Mapping[str, str]) -> dict[str, Budget]:
 
 
 def _share(settings: Mapping[str, str]) -> float:
-    """The share of each budget that one process takes."""
     text = settings.get(SHARE, "").strip()
     workers = settings.get(WORKERS, "").strip()
     if not text:

@@ -82,7 +82,6 @@ def is_tight(process: ProcessCalls) -> bool:
 
 
 def calls_line(process: ProcessCalls) -> Line:
-    """The log line of a process's calls."""
     made = sum(view.last_minute for view in process.calls)
     refused = sum(view.refused_minute for view in process.calls)
     waited_for = [view.scope for view in process.calls if view.waits_until is not None]

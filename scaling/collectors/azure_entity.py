@@ -93,7 +93,6 @@ class AzureEntityCollector(ABC, Generic[Client]):
 
     @property
     def label(self) -> str:
-        """The entity in words."""
         return self._label
 
     def describe(self, about: Any, now: float) -> None:

@@ -220,7 +220,6 @@ class Policy:
         return tuple(flatten_rules(self.rules))
 
     def may_read(self, metric: str) -> bool:
-        """Whether a rule reads the metric, or may read it."""
         return self._read is None or metric in self._read
 
     @cached_property

@@ -38,7 +38,6 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def as_toml(value: Any) -> str:
-    """One value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

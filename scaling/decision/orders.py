@@ -39,7 +39,6 @@ _PAUSE = {
 
 
 def active_pause(controls: Controls, direction: Direction, now: float) -> Pause | None:
-    """The pause that forbids a change in `direction` now."""
     for pause in controls.pauses:
         if pause.direction in {None, direction} and (pause.until is None or now < pause.until):
             return pause

@@ -55,7 +55,6 @@ def is_read(condition: Condition) -> bool:
 
 
 def metrics_in(condition: Condition) -> list[str]:
-    """The metrics that a condition is about."""
     name = condition.quantity.partition(" ")[2]
     return name.partition("(")[2].rstrip(")").split(", ") if "(" in name else [name]
 

@@ -55,7 +55,6 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
     nth: Annotated[int, Meta(ge=-5, le=5)] = 0
 
     def covers(self, day: date) -> bool:
-        """Whether a day is one of the event's."""
         years = (day.year, day.year - 1) if self.yearly else (self.begin.year,)
         return any(self._covers_from(year, day) for year in years)
 
@@ -248,7 +247,6 @@ def _length(lines: dict[str, tuple[int, str]], begin: date, *, at_midnight: bool
 
 
 def _repeated(event: Event, line: int, text: str) -> Event:
-    """The event as its rule repeats it."""
     begin = event.begin
     parts = dict(part.upper().partition("=")[::2] for part in text.split(";"))
     nth = _nth_of(parts, begin)

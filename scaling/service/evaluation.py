@@ -75,7 +75,6 @@ class DecisionBasis(Struct, frozen=True, kw_only=True):
 
     @property
     def known(self) -> tuple[Policy, Mapping[str, Window], TargetState, Controls]:
-        """What a decision is made of."""
         return self.policy, self.windows, self.state, self.controls
 
 

@@ -365,7 +365,6 @@ class LogView(Struct, frozen=True):
 
 
 def log_view(page: LogPage) -> LogView:
-    """A page of the log as JSON."""
     return LogView(tuple(_entry(entry) for entry in page.entries), page.continuation)
 
 

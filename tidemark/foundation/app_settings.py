@@ -142,7 +142,6 @@ POLICY_FILE = "tidemark.toml"
 
 
 def policy_file(root: Path, settings: Mapping[str, str]) -> Path:
-    """The policy file of an app."""
     return root / settings.get("TIDEMARK_CONFIG", POLICY_FILE)
 
 

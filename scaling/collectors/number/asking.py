@@ -210,7 +210,6 @@ class NumberCollector(AzureEntityCollector[Asking]):
         raise NotImplementedError
 
     def _time_of(self, now: float) -> float:
-        """The time of a number that is asked for now."""
         return now
 
     async def _read(self, client: Asking, now: float, /) -> Reading:

@@ -81,7 +81,6 @@ class ArmResources:
         await self._client.close()
 
     async def get(self, resource_id: str, version: str) -> dict[str, Any]:
-        """The document of a resource."""
         return await self._got(f"{resource_id}?api-version={version}", resource_id)
 
     async def get_dated(self, path: str, version: str, query: str) -> tuple[dict[str, Any], str]:

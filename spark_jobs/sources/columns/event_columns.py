@@ -92,7 +92,6 @@ def _text_of_bytes(value: bytes) -> str:
 
 
 def constant(text: str, count: int) -> pa.Array:
-    """`count` times the same text."""
     raw = text.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * len(raw)
     return pa.Array.from_buffers(

@@ -79,7 +79,6 @@ def _cell(column: str, value: Any) -> Any:
 
 
 def quality_table(report: Report, quality: Iterable[Sequence[object]]) -> None:
-    """Rows of the table QUALITY."""
     report.heading("What was read")
     report.table(
         ["input", "rows read", "duplicates dropped", "too late", "ahead of the clock", "invalid"],

@@ -40,5 +40,4 @@ def recommended(target: Target, spec: PolicySpec, table: Mapping[str, Any] | Non
 
 
 def as_text(target: str, table: Mapping[str, Any]) -> str:
-    """The table as TOML."""
     return "\n".join(table_lines(f"targets.{bare_key(target)}", table)) + "\n"

@@ -233,7 +233,6 @@ def of_metrics(
 
 
 def merged(*sources: Readings) -> Readings:
-    """The readings of all sources together."""
     by_target: Readings = {}
     for source in sources:
         for target, readings in source.items():

@@ -95,7 +95,6 @@ class Hour(Struct):
 
 
 def cut(span: Span) -> Iterator[Span]:
-    """The span by hours."""
     begin = span.begin
     while begin < span.end:
         end = min(begin - begin % HOUR + HOUR, span.end)

@@ -93,8 +93,6 @@ ALL = {
 
 
 def rows_of(account: Account) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each table."""
-
     def rows(columns: Columns, items: Iterable[Any]) -> list[dict[str, Any]]:
         readers = [(column.partition(" ")[0], read) for column, read in columns.items()]
         return [{name: read(account, item) for name, read in readers} for item in items]

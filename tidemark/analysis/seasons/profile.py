@@ -271,7 +271,6 @@ def error_of(floors: np.ndarray, flat: float, weeks: np.ndarray, bounds: tuple[i
 
 
 def error_text(learned: Profile) -> str:
-    """The error in words."""
     error = learned.error
     weeks = len(learned.held_out)
     last = "the last week" if weeks == 1 else f"the last {weeks} weeks"

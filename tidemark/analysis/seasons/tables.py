@@ -33,7 +33,6 @@ def text_of(profile: Profile) -> str:
 
 
 def rows_of(profile: Profile) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each table."""
     error = profile.error
     return {
         "floors": [

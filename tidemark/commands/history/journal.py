@@ -43,7 +43,6 @@ class Piece(Struct, frozen=True):
 
 
 def place_of(path: Path) -> Path:
-    """Where the journal of a file is."""
     return path.with_name(f"{path.name}.partial")
 
 

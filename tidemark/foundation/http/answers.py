@@ -18,8 +18,6 @@ HTML = "text/html"
 
 
 class Response(Struct, frozen=True):
-    """An HTTP response."""
-
     status: int
     body: bytes
     media_type: str = JSON

@@ -164,7 +164,6 @@ _known = KnownSecrets()
 
 
 def hide_token(token: str) -> None:
-    """Hide a token that expires."""
     _known.add([ConfigPart(token, Kind.WHOLE)], passing=True)
 
 
@@ -190,7 +189,6 @@ def hide_address(url: str) -> None:
 
 
 def hide_headers(headers: Mapping[str, str]) -> None:
-    """Hide the credentials in the headers of a request."""
     _known.add(of_headers(headers))
 
 

@@ -211,7 +211,6 @@ def _dimensions(trigger: Given, made: Imported) -> dict[str, str] | None:
 
 
 def rules_of(conditions: Sequence[Condition], made: Imported) -> list[dict[str, Any]]:
-    """The conditions as rules."""
     low, high = made.table["minimum"], made.table["maximum"]
     metrics = dict.fromkeys(condition.metric for condition in conditions)
     pairs = {name: [condition for condition in conditions if condition.metric == name] for name in metrics}

@@ -121,7 +121,6 @@ class Given:
         return seconds
 
     def seconds_of(self, name: str, default: float) -> float:
-        """A number of seconds."""
         return float(self.whole(name, int(default), 10_000_000))
 
     def pairs(self) -> list[tuple[str, str]]:
