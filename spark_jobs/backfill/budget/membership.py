@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, Self
+from typing import Self
 
 from consumer.config import ConsumerConfig
-from consumer.telemetry.rate_orders import RateOrder, Rates, TableRateStore, Unit, effective
+from consumer.telemetry.rate_orders import Rates, TableRateStore, Unit, effective
 from consumer.telemetry.shared_budget import Part, Parts, amount_for
 from consumer.telemetry.stats_store import TableStatsStore
 from spark_jobs.backfill.budget.shares import Shares
@@ -33,19 +33,6 @@ STALE_AFTER = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Orders(Protocol):
-    async def load(self, consumer: str, unit: Unit = ...) -> RateOrder | None: ...
-    async def parts(self, consumer: str) -> list[Part]: ...
-    async def save_part(self, consumer: str, part: Part) -> None: ...
-    async def remove_part(self, consumer: str, name: str) -> None: ...
-    async def aclose(self) -> None: ...
-
-
-class Instances(Protocol):
-    async def load_all(self, since: float) -> list[ConsumerStats]: ...
-    async def aclose(self) -> None: ...
-
-
 class Membership:
     """One backfill in the budget of consumer `config.name`. Times are seconds: `clock` monotonic, `wall` since 1970."""
 
@@ -54,8 +41,8 @@ class Membership:
         name: str,
         config: ConsumerConfig,
         shares: Shares,
-        orders: Orders,
-        instances: Instances,
+        orders: TableRateStore,
+        instances: TableStatsStore,
         wants: float,
         *,
         lock: threading.Lock | None = None,

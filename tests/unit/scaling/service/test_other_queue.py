@@ -345,20 +345,20 @@ async def learned(world: World):
     return service_level.decode((await world.state()).memories["service_level"])
 
 
-async def test_a_rule_learns_anew_of_another_queue():
+RENAMED = (
+    (TOML.replace('"orders"', '"bills"') + SERVICE_LEVEL)
+    .replace("metrics.backlog", "metrics.bills")
+    .replace('backlog = "backlog"', 'backlog = "bills"')
+)
+
+
+@pytest.mark.parametrize(
+    "other", [of("bills", SERVICE_LEVEL), configured(RENAMED)], ids=["queue", "name, too"]
+)
+async def test_a_rule_learns_anew_of_another_queue(other):
     world = World(of("orders", SERVICE_LEVEL), capacity=5)
     await minutes(world, 9, 100.0)
-    world.policy = of("bills", SERVICE_LEVEL)
-    await minutes(world, 1, 60.0)
-
-    assert (await learned(world)).since == world.clock.now
-
-
-async def test_a_rule_learns_anew_where_the_other_queue_has_another_name():
-    world = World(of("orders", SERVICE_LEVEL), capacity=5)
-    await minutes(world, 9, 100.0)
-    text = (TOML.replace('"orders"', '"bills"') + SERVICE_LEVEL).replace("metrics.backlog", "metrics.bills")
-    world.policy = configured(text.replace('backlog = "backlog"', 'backlog = "bills"'))
+    world.policy = other
     await minutes(world, 1, 60.0)
 
     assert (await learned(world)).since == world.clock.now
