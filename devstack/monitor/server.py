@@ -18,6 +18,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -28,8 +29,8 @@ from devstack.resource_manager.common.documents import Answer, ArmError, Call
 from devstack.resource_manager.metrics import MetricsApi
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import FaultRegistry
+from devstack.servers.http import served
 
-HOST = "127.0.0.1"
 MOST = 50
 _ID = re.compile(
     r"/subscriptions/(?P<subscription>[^/]+)/resourceGroups/(?P<group>[^/]+)"
@@ -65,7 +66,7 @@ class MonitorServer:
     documents: dict[str, Any] = field(default_factory=dict)
     faults: FaultRegistry = field(default_factory=FaultRegistry)
     asked: list[Asked] = field(default_factory=list)
-    _runner: web.AppRunner | None = None
+    _serving: AsyncExitStack = field(default_factory=AsyncExitStack)
     _port: int = 0
 
     @property
@@ -82,15 +83,12 @@ class MonitorServer:
         app.router.add_post("/v1/{place:.+}/query", self._handler("logs"))
         app.router.add_get("/api/v1/query", self._handler("prometheus"))
         app.router.add_get("/documents/{name}", self._handler("documents"))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, HOST, 0, ssl_context=self.certificate.server_context()).start()
-        self._port = self._runner.addresses[0][1]
+        serving = served(app, context=self.certificate.server_context())
+        self._port = await self._serving.enter_async_context(serving)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._serving.aclose()
 
     def _handler(self, name: str) -> Any:
         answer = {

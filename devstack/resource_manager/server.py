@@ -14,6 +14,7 @@ in `resources.changes`. Another kind is answered with 500 that names it.
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,10 @@ from devstack.resource_manager.routes import find_route
 from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Throttle
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import Fault, FaultRegistry
+from devstack.servers.http import served
 from devstack.servers.started import Started
 
 DROPPED = 0  # the status in the ledger of a request that was not answered
-HOST = "127.0.0.1"
 _COMMON_KINDS = {"latency", "error", "drop_connection", "drop_ack"}
 _OWN_KINDS = {
     "arm.put_plan": {"stuck_operation", "failed_operation", "ignored_capacity", "conflict"},
@@ -88,7 +89,7 @@ class ResourceManagerServer(Started):
         self._certificate = certificate
         self._wanted_ports = (port, identity_port, control_port)
         self._ports: tuple[int, int, int] | None = None
-        self._runners: list[web.AppRunner] = []
+        self._serving = AsyncExitStack()
 
     # -- addresses --------------------------------------------------------------------------------
 
@@ -228,23 +229,16 @@ class ResourceManagerServer(Started):
             control_application(lambda: self.plans, self.faults, self.metrics),
         )
         contexts = (self._certificate.server_context(), None, None)
-        ports = []
-        try:
-            for app, context, port in zip(applications, contexts, self._wanted_ports, strict=True):
-                runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-                self._runners.append(runner)
-                await runner.setup()
-                await web.TCPSite(runner, HOST, port or free_ports(1)[0], ssl_context=context).start()
-                ports.append(runner.addresses[0][1])
-        except BaseException:
-            await self.stop()
-            raise
-        self._ports = (ports[0], ports[1], ports[2])
+        async with AsyncExitStack() as serving:
+            first, second, third = [
+                await serving.enter_async_context(served(app, port=port or free_ports(1)[0], context=context))
+                for app, context, port in zip(applications, contexts, self._wanted_ports, strict=True)
+            ]
+            self._ports, self._serving = (first, second, third), serving.pop_all()
 
     async def stop(self) -> None:
         self._ports = None
-        while self._runners:
-            await _close(self._runners.pop())
+        await self._serving.aclose()
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -335,21 +329,6 @@ class ResourceManagerServer(Started):
             Call(request.method, request.path, parts, document, self.base_url, fault, request.query),
         )
         return None if fault is not None and fault.kind == "drop_ack" else answer
-
-
-async def _close(runner: web.AppRunner) -> None:
-    """Stops serving and leaves no transport behind.
-
-    A TLS connection closes only when its peer agrees, and a client that still holds an unread answer
-    never does: what is open after the orderly close is aborted.
-    """
-    connections = [] if runner.server is None else runner.server.connections
-    transports = [connection.transport for connection in connections]
-    await runner.cleanup()
-    for transport in transports:
-        if transport is not None:
-            transport.abort()
-    await asyncio.sleep(0)  # the sockets are closed by callbacks of the aborts
 
 
 def _check_kind(fault: Fault, point: str) -> None:

@@ -26,6 +26,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -36,8 +37,8 @@ from aiohttp import web
 from devstack.processes.child import free_ports
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import FaultRegistry, add_fault_routes
+from devstack.servers.http import served
 
-HOST = "127.0.0.1"
 _JSON = "application/json; serialization=Avro"
 
 _Answer = Callable[[web.Request, str], web.Response]
@@ -66,7 +67,7 @@ class SchemaRegistryServer:
     schemas: list[Schema] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     """Method and path of each request, in order, but those about faults."""
-    _runner: web.AppRunner | None = None
+    _serving: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def namespace(self) -> str:
@@ -102,20 +103,12 @@ class SchemaRegistryServer:
         for method, path, where, answer in routes:
             app.router.add_route(method, path, self._handler(where, answer))
         add_fault_routes(app, self.faults)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(
-            self._runner,
-            HOST,
-            self.port or free_ports(1)[0],
-            ssl_context=self.certificate.server_context(),
-        ).start()
-        self.port = self._runner.addresses[0][1]
+        port, context = self.port or free_ports(1)[0], self.certificate.server_context()
+        self.port = await self._serving.enter_async_context(served(app, port=port, context=context))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._serving.aclose()
 
     def register(self, group: str, name: str, text: str, content_type: str = _JSON) -> Schema:
         """The schema of this text; a new version of its name if there was none."""

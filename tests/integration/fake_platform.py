@@ -4,7 +4,7 @@ It does what the platform is documented to do: takes away headers that only it m
 own, sends browsers to sign in. Behind it are the product's own checks and API, over an autoscaler in memory.
 """
 
-import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aiohttp import web
@@ -12,6 +12,7 @@ from azure.core.credentials import AccessToken
 
 from consumer.web import api as consumer_api
 from devstack.servers.certificates import ensure_certificate
+from devstack.servers.http import served
 from scaling.web import api
 from tests.support.principals import SIGN_IN, principal
 from tidemark.foundation.checkup import Checkup
@@ -32,6 +33,7 @@ class FakePlatform:
         self.key = ""
         self.certificate = ensure_certificate(folder)
         self.tokens = {}
+        self._serving = AsyncExitStack()
         self.requests = []
         self.answer = None
         self.lets_through = False
@@ -52,17 +54,13 @@ class FakePlatform:
                 web.post("/api/consumer/{name}/rate", self._handled(self._rate)),
             ]
         )
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        context: ssl.SSLContext = self.certificate.server_context()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        serving = served(app, context=self.certificate.server_context())
+        self.port = await self._serving.enter_async_context(serving)
         self.address = f"https://localhost:{self.port}"
         return self
 
     async def __aexit__(self, *_):
-        await self._runner.cleanup()
+        await self._serving.aclose()
 
     @web.middleware
     async def _authenticate(self, request, handler):

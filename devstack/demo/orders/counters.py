@@ -7,12 +7,14 @@ a collector of one's own, as docs/adding-a-collector.md describes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import ClassVar, Self
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
+from devstack.servers.http import served
 from scaling.ports import CollectError, Reading
 
 TIMEOUT = 5.0  # seconds
@@ -30,21 +32,18 @@ class Counters:
 
     def __init__(self, totals: Callable[[], Totals]) -> None:
         self._totals = totals
-        application = web.Application()
-        application.router.add_get("/", self._answer)
-        self._runner = web.AppRunner(application, access_log=None)
+        self._serving = AsyncExitStack()
+        self.url = ""
 
     async def __aenter__(self) -> Self:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        application = web.Application()
+        application.router.add_get("/", self._answer)
+        port = await self._serving.enter_async_context(served(application))
+        self.url = f"http://127.0.0.1:{port}/"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
+        await self._serving.aclose()
 
     async def _answer(self, _: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(self._totals()), content_type="application/json")

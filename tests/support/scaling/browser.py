@@ -7,6 +7,7 @@ The API's answers are the product's own views over a simulated past: reports go 
 import asyncio
 import math
 import shutil
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from consumer.web import api as consumer_api
+from devstack.servers.http import served
 from scaling.analysis.replay import encode_inputs
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec, ShadowSpec
 from scaling.config.policy_file import Config
@@ -260,7 +262,7 @@ class FakeApi:
             MemoryStatsStore(), MemoryRateStore(), MemoryDecisionLog(), clock
         )
         self.consumers_failing = None
-        self._runner = None
+        self._serving = AsyncExitStack()
 
     async def start(self):
         app = web.Application()
@@ -272,17 +274,11 @@ class FakeApi:
         app.router.add_post("/api/scaling/{target}/rules/trial", self._past(past.trial))
         app.router.add_get("/api/consumer/status", self._consumers)
         app.router.add_post("/api/consumer/{name}/rate", self._rate)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        port = self._runner.addresses[0][1]
+        port = await self._serving.enter_async_context(served(app))
         return f"http://127.0.0.1:{port}/api/dashboard"
 
     async def stop(self):
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._serving.aclose()
 
     def simulate(self, seconds, *, only=None):
         """Lets every target (or `only` one) live through the past, up to now."""

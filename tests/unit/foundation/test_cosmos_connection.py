@@ -4,6 +4,7 @@ from azure.core.exceptions import ServiceRequestError
 from azure.core.pipeline.transport import HttpRequest
 
 from devstack.servers.certificates import ensure_certificate
+from devstack.servers.http import served
 from tidemark.foundation.azure.connections import ConnectionSettingsError, IdentityCredential
 from tidemark.foundation.azure.cosmos import cosmos_client, cosmos_endpoint
 
@@ -70,12 +71,8 @@ async def tls_server(tmp_path):
 
     app = web.Application()
     app.router.add_get("/", hello)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.server_context())
-    await site.start()
-    yield f"https://127.0.0.1:{runner.addresses[0][1]}/", str(certificate.cert_path)
-    await runner.cleanup()
+    async with served(app, context=certificate.server_context()) as port:
+        yield f"https://127.0.0.1:{port}/", str(certificate.cert_path)
 
 
 @pytest.mark.wire

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from aiohttp import web
 
+from devstack.servers.http import served
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.http.outward import AddressError, Outward, check_address, is_local, trusted_hosts
 
@@ -114,18 +115,11 @@ async def asking(path, *, trusted=True, host="localhost", **options):
     """What is asked of a server on this machine, by a name."""
     application = web.Application()
     application.router.add_route("*", "/{tail:.*}", answering)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    settings = {"TIDEMARK_TRUSTED_HOSTS": f"{host}:{port}"} if trusted else {}
-    scheme = "http" if trusted else "https"
-    try:
+    async with served(application, patience=0.1) as port:
+        settings = {"TIDEMARK_TRUSTED_HOSTS": f"{host}:{port}"} if trusted else {}
+        scheme = "http" if trusted else "https"
         async with Outward(settings) as outward:
             return await outward.ask("GET", f"{scheme}://{host}:{port}/{path}", setting="HOOK", **options)
-    finally:
-        await runner.cleanup()
 
 
 @pytest.mark.wire

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from azure.core.exceptions import HttpResponseError
 
+from devstack.servers.http import served
 from scaling.doctor import calls, checks, examination
 from scaling.doctor.sign_in import FORGED, Answer, by_answers, by_environment, by_platform
 from tidemark.foundation.checkup import Verdict, ok
@@ -191,14 +192,8 @@ def test_the_forged_header_is_one_that_opens_everything_to_whom_the_platform_let
 async def app_that(answer):
     application = web.Application()
     application.router.add_get("/api/scaling/status", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with served(application) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def door(request):
