@@ -75,7 +75,8 @@ def pytest_xdist_auto_num_workers():
 
 
 class FilesAndOneSpark(LoadFileScheduling):
-    """A file goes to a worker whole, and files that need a Spark session go to one worker, which begins with them.
+    """A file goes to a worker whole, and files that need a Spark session go to one worker, which begins with them. The others end
+    when no other files are left.
 
     A session takes a minute of CPU to start and to get warm: with two of them and six workers the whole run took 894 s on two
     cores (26 November 2026).
@@ -87,12 +88,15 @@ class FilesAndOneSpark(LoadFileScheduling):
 
     def _assign_work_unit(self, node):
         """The first file in the queue for this worker moves to the front, from which xdist takes it."""
-        if self.with_session is None:
+        if self.with_session not in self.nodes:  # not yet, or it crashed
             self.with_session = node
         takes_spark = node is self.with_session
         file = next((each for each in self.workqueue if shares_session(each) == takes_spark), None)
         if file is not None:
             self.workqueue.move_to_end(file, last=False)
+        elif not takes_spark:
+            node.shutdown()  # it runs what it has, and ends
+            return
         super()._assign_work_unit(node)
 
 
