@@ -11,6 +11,8 @@ plane at once, and what that refuses is answered in the provider's words. Fault 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +21,9 @@ from devstack.cosmos.store.throughput import MAXIMUM, Level, Offer
 from devstack.resource_manager.common.documents import Answer, ArmError, Call, front_door_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from devstack.cosmos.store.account import Account
 
 PUT_KINDS = frozenset({"failed_operation", "ignored_update"})
-UPDATES = 25
-UPDATE_SPAN = 300.0
-"""The published limit: 25 throughput updates within 5 minutes of one account."""
 
 _API_VERSION = "2025-10-15"  # only written into the links to operations; any version is accepted
 
@@ -46,7 +43,6 @@ class CosmosAccount:
     data: Account
     operation_seconds: float = 0.0
     poll_after: int = 1
-    updates: list[float] = field(default_factory=list)
     operations: dict[str, _Operation] = field(default_factory=dict)
 
 
@@ -68,29 +64,22 @@ class CosmosApi:
         """Carries out the update. Refused: a change of kind, the 26th update in 5 minutes, what the offer refuses."""
         account, offer = self._offer(call)
         level = _requested(call.document)
-        if level.autoscale != offer.level.autoscale:
-            raise _provider_error(
-                400,
-                "Cannot change between manual and autoscale throughput in an update. "
-                "Please invoke migration API.",
-            )
-        self._admit(account)
         kind = call.fault.kind if call.fault is not None else ""
         if kind not in PUT_KINDS:
-            self._replace(offer, level)
+            with _in_the_providers_words():
+                account.data.replace_offer(offer, level)
         return self._accepted(call, account, failed=kind == "failed_operation")
 
     def migrate_to_autoscale(self, call: Call) -> Answer:
-        account, offer = self._offer(call)
-        self._admit(account)
-        floor = offer.minimum(autoscale=True)
-        self._replace(offer, Level(max(-(-offer.level.ru // 1000) * 1000, floor), autoscale=True))
-        return self._accepted(call, account, failed=False)
+        return self._migrate(call, autoscale=True)
 
     def migrate_to_manual(self, call: Call) -> Answer:
+        return self._migrate(call, autoscale=False)
+
+    def _migrate(self, call: Call, *, autoscale: bool) -> Answer:
         account, offer = self._offer(call)
-        self._admit(account)
-        self._replace(offer, Level(max(offer.level.ru, offer.minimum(autoscale=False))))
+        with _in_the_providers_words():
+            account.data.migrate_offer(offer, autoscale=autoscale)
         return self._accepted(call, account, failed=False)
 
     # -- operations -------------------------------------------------------------------------------
@@ -142,26 +131,6 @@ class CosmosApi:
                 "https://aka.ms/ARMResourceNotFoundFix",
             )
         return self.accounts[name]
-
-    def _replace(self, offer: Offer, level: Level) -> None:
-        try:
-            offer.replace(level, self._clock())
-        except CosmosError as error:
-            text = f"Message: {json.dumps({'Errors': [error.message]})}"
-            raise _provider_error(error.status, text, code=error.code) from None
-
-    def _admit(self, account: CosmosAccount) -> None:
-        """One of the 25 updates in 5 minutes, counted whatever becomes of it."""
-        now = self._clock()
-        account.updates = [at for at in account.updates if at > now - UPDATE_SPAN]
-        if len(account.updates) >= UPDATES:
-            wait = int(account.updates[0] + UPDATE_SPAN - now) + 1
-            raise _provider_error(
-                429,
-                f"Throughput was updated {UPDATES} times within 5 minutes. Retry after {wait} seconds.",
-                retry_after=wait,
-            )
-        account.updates.append(now)
 
     def _accepted(self, call: Call, account: CosmosAccount, *, failed: bool) -> Answer:
         now, identifier = self._clock(), f"op{len(account.operations) + 1}"
@@ -230,6 +199,16 @@ def _requested(document: Any) -> Level:
 
 
 _CODES = {400: "BadRequest", 404: "NotFound", 429: "TooManyRequests", 500: "InternalServerError"}
+
+
+@contextmanager
+def _in_the_providers_words() -> Iterator[None]:
+    """Around what the data plane does, and may refuse."""
+    try:
+        yield
+    except CosmosError as error:
+        text = f"Message: {json.dumps({'Errors': [error.message]})}"
+        raise _provider_error(error.status, text, code=error.code, retry_after=error.retry_after) from None
 
 
 def _provider_error(

@@ -301,6 +301,16 @@ class ThroughputConformance:
         assert (effect.outcome, effect.reached) == (EffectOutcome.REFUSED, 6000)
         assert "not before 14000 s" in effect.detail
 
+    async def test_after_25_updates_of_an_account_the_next_one_is_put_off(self, world):
+        offer = world.add()
+        for step in range(25):
+            world.account.replace_offer(offer, Level(1000 + 100 * step))
+
+        with pytest.raises(ScalerError, match="throughput updates within 300 seconds") as raised:
+            await world.scaler().apply(action(3400, 5000), now=NOW)
+
+        assert (raised.value.retry_after, offer.level.ru) == (300, 3400)
+
     async def test_a_refusal_that_names_the_range_is_asked_again_within_it(self, world):
         offer = world.add(ru=5000)
         told = offer.minimum
