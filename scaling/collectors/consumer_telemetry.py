@@ -71,7 +71,6 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
 
     @staticmethod
     def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {"connection": address_of(settings, params.connection, "table")}
 
     @staticmethod

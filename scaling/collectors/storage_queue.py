@@ -103,7 +103,6 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
 
     @staticmethod
     def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {"connection": address_of(settings, params.connection, "queue")}
 
     @staticmethod

@@ -176,7 +176,6 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
 
     @staticmethod
     def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {
             "connection": address_of(settings, params.connection),
             "storage": address_of(settings, params.storage, "blob"),

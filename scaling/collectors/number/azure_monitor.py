@@ -104,7 +104,6 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
 
     @staticmethod
     def measured(params: Params, _: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {"resource_id": _plain(params.resource_id).casefold(), "grain": _grain(params.grain)}
 
     @staticmethod

@@ -89,7 +89,6 @@ class CalendarCollector(NumberCollector):
 
     @staticmethod
     def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {"url_setting": settings.get(params.url_setting, "").strip()}
 
     @staticmethod

@@ -40,7 +40,6 @@ class EndpointCollector(NumberCollector):
 
     @staticmethod
     def measured(params: EndpointParams, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {"headers": _chosen_by(params.headers, settings)}
 
 

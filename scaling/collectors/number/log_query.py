@@ -75,7 +75,6 @@ class LogQueryCollector(NumberCollector):
 
     @staticmethod
     def measured(params: Params, _: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {
             "resource_id": params.resource_id.strip().rstrip("/").casefold(),
             "timespan": parse_duration(params.timespan),

@@ -73,7 +73,6 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
 
     @staticmethod
     def measured(params: QueueParams | SubscriptionParams, settings: Mapping[str, str]) -> dict[str, object]:
-        """What options stand for in the metric's fingerprint: see `scaling.fingerprint`."""
         return {"connection": address_of(settings, params.connection)}
 
     @staticmethod
