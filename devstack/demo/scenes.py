@@ -13,7 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -222,7 +222,7 @@ async def _drive_orders(demo: DemoRun, console: Console) -> None:
 
 async def _drive_streaming(run: StreamingRun, console: Console) -> Proof:
     """Records, consumers and view run side by side; the first to fail ends the others."""
-    try:
+    async with aclosing(run):
         with DemoView(console, StreamingPart(run)) as view:
             async with asyncio.TaskGroup() as group:
                 group.create_task(guard(run.check, run.stop))
@@ -230,8 +230,6 @@ async def _drive_streaming(run: StreamingRun, console: Console) -> Proof:
                 group.create_task(run.direct())
                 group.create_task(run.watch(view.update))
         return await prove(run.hub, run.container, run.blobs)
-    finally:
-        await run.aclose()
 
 
 async def _report_orders(demo: DemoRun, folder: Path, console: Console) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import aclosing
 
 from scaling.analysis.calls import short_budgets
 from scaling.calls.budgets import budgets_of
@@ -35,11 +36,9 @@ def checks_of(settings: Settings, autoscaler: Autoscaler) -> Iterator[Check]:
             warning(NAME, "expected", shortage.text.removeprefix(f"{NAME}: "), _REMEDY)
             for shortage in expected
         ]
-        try:
+        async with aclosing(noting):
             absent = await table_absent(settings, STORAGE, TableCallCounts.TABLE, write=False)
             counts = () if absent else await noting.counts.read()
-        finally:
-            await noting.aclose()
         return [*warnings, *verdicts(seen(counts, clock()))]
 
     needs = Needs("the 'Storage Table Data Reader' role", f"the storage account of {STORAGE}")

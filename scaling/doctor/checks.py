@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
@@ -174,10 +175,8 @@ async def _blobs(settings: Settings) -> list[Finding]:
 
 
 async def _poison(queues: PoisonQueues) -> list[Finding]:
-    try:
+    async with aclosing(queues):
         return [verdicts.poison(*await queues.peek())]
-    finally:
-        await queues.aclose()
 
 
 async def _clock(case: Case) -> list[Finding]:
@@ -233,10 +232,8 @@ def _sign_in(settings: Settings) -> Iterator[Check]:
 
 def _metric(case: Case, entity: str, collector: Collector) -> Check:
     async def call() -> list[Finding]:
-        try:
+        async with aclosing(collector):
             reading = await collector.collect(now=case.clock())
-        finally:
-            await collector.aclose()
         return [
             ok("metric", entity, ", ".join(f"{name} {value:g}" for name, value in reading.values.items()))
         ]
@@ -291,10 +288,8 @@ def right_of(params: object) -> Right | None:
 
 
 async def _capacity(case: Case, target: str, spec: PolicySpec, scaler: Scaler) -> list[Finding]:
-    try:
+    async with aclosing(scaler):
         capacity = await scaler.current(target, now=case.clock())
-    finally:
-        await scaler.aclose()
     return [verdicts.capacity(target, capacity, spec.minimum, spec.maximum)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 
 from msgspec import structs
 
@@ -51,11 +52,9 @@ async def container_id(hub: HubDefinition) -> str:
     """
     target = cosmos_options(hub)
     container = CosmosContainer(hub.settings, target.connection, target.database, target.container)
-    try:
+    async with aclosing(container):
         with job_errors():
             definition = await container.open()
-    finally:
-        await container.aclose()
     return f"{cosmos_endpoint(hub.settings, target.connection).url} {definition.rid}"
 
 

@@ -13,6 +13,7 @@ are not read.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -95,7 +96,7 @@ class DeadLetterReader(DataSourceReader):
         self, store: DeadLetterStore, partition: str | None
     ) -> AsyncGenerator[list[DeadLetter]]:
         """Closes the store."""
-        try:
+        async with aclosing(store):
             await store.open()
             chunk: list[DeadLetter] = []
             async for letter in store.list(partition=partition):
@@ -109,8 +110,6 @@ class DeadLetterReader(DataSourceReader):
                     chunk = []
             if chunk:
                 yield chunk
-        finally:
-            await store.aclose()
 
 
 def read_dead_letters(

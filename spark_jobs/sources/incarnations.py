@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -46,10 +47,8 @@ def load_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> Map
 
     async def load() -> Mapping[str, Checkpoint | str]:
         store = Parts(config, settings).checkpoints()
-        try:
+        async with aclosing(store):
             return await store.load_all(deadline=asyncio.get_running_loop().time() + _PATIENCE)
-        finally:
-            await store.aclose()
 
     with job_errors():
         return asyncio.run(load())

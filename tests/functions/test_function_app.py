@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -325,10 +326,8 @@ def test_with_keys_and_the_platforms_sign_in_the_name_is_the_true_one(settings):
 
 async def seen(settings, consumer):
     store = TableStatsStore(settings, "AzureWebJobsStorage")
-    try:
+    async with aclosing(store):
         await store.put(ConsumerStats(consumer=consumer, instance="vm-1", at=time.time() - 3600))
-    finally:
-        await store.aclose()
 
 
 def test_a_consumer_is_slowed_down_and_shown_over_http(settings):

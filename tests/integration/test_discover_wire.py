@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from contextlib import aclosing
 
 import pytest
 from typer.testing import CliRunner
@@ -110,10 +111,8 @@ async def capacities(found, server, folder):
     settings = {"AzureWebJobsStorage": "UseDevelopmentStorage=true", **arm_settings(server), **made.settings}
     autoscaler = assemble(settings, root=folder)
     scalers = autoscaler.ports.scalers
-    try:
+    async with aclosing(autoscaler):
         return [(await scalers[name].current(name, now=0.0)).current for name in made.targets]
-    finally:
-        await autoscaler.aclose()
 
 
 async def test_the_file_that_is_written_passes_lint(server, tmp_path, monkeypatch):

@@ -315,11 +315,9 @@ def test_a_state_that_a_newer_release_wrote(world):
 def test_decisions_that_stopped(world):
     async def one_minute():
         autoscaler = assemble(world.settings, root=ROOT)
-        try:
+        async with contextlib.aclosing(autoscaler):
             for message in (await autoscaler.collect()).messages:
                 await autoscaler.evaluate(message)
-        finally:
-            await autoscaler.aclose()
 
     asyncio.run(one_minute())
     fresh = world.examined()

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import time
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
@@ -77,10 +78,8 @@ class World:
         reader = MetricsReader(settings)
         wanted = chosen(options or self.options(), {}, settings)
         puller = Puller(reader, self.shown, lambda: NOW + self.clock_offset, self.sleep)
-        try:
+        async with aclosing(reader):
             return await puller.pull(wanted, days, self.folder / out)
-        finally:
-            await reader.aclose()
 
     def fault(self, kind, **options):
         self.server.faults.add(Fault("arm.get_metrics", kind, **options))
@@ -390,11 +389,9 @@ async def test_a_reader_asks_in_utc_and_reads_utc(world):
     world.add({LAST - 2: 8.0})
     reader = MetricsReader(arm_settings(world.server))
 
-    try:
+    async with aclosing(reader):
         wanted = chosen(world.options(), {}, {})
         answer = await reader.read(wanted.arrivals, Span(LAST - 3, LAST), top=10)
-    finally:
-        await reader.aclose()
 
     assert answer.series == [[((LAST - 3) * 60.0, None), ((LAST - 2) * 60.0, 8.0), ((LAST - 1) * 60.0, None)]]
     assert answer.date == NOW - NOW % 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import aclosing
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -60,10 +61,8 @@ class World:
             params, {**own, "TIDEMARK_CA_BUNDLE": str(self.server.ca_path)}, deadline=deadline
         )
         self.asked.clear()
-        try:
+        async with aclosing(collector):
             return (await collector.collect(now=time.time())).values[count]
-        finally:
-            await collector.aclose()
 
     def requests(self, beginning):
         return sum(where.startswith(beginning) for where in self.asked)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import uuid
+from contextlib import aclosing
 
 import pytest
 
@@ -49,11 +50,9 @@ def letter(partition, number, reason="json", group="$Default"):
 def put(settings, letters):
     async def work():
         store = Parts(read_config(settings), settings).dead_letters()
-        try:
+        async with aclosing(store):
             await store.open()
             await store.put(letters, deadline=asyncio.get_running_loop().time() + 60)
-        finally:
-            await store.aclose()
 
     asyncio.run(work())
 

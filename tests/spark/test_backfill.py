@@ -89,12 +89,10 @@ def test_events_of_a_hub_created_anew_are_documents_and_letters_beside_those_of_
 
 async def claimed_anew(settings, origin):
     store = Parts(read_config(settings), settings).checkpoints()
-    try:
+    async with contextlib.aclosing(store):
         await store.put(
             Checkpoint("0", -1, "", origin=origin), deadline=asyncio.get_running_loop().time() + 30
         )
-    finally:
-        await store.aclose()
 
 
 def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_told(spark, world, tmp_path):

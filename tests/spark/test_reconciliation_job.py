@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -357,11 +357,9 @@ def test_events_of_a_hub_created_anew_are_found_with_and_without_checkpoints(spa
     async def claim_anew():
         deadline = asyncio.get_running_loop().time() + 60
         store = Parts(place.config, place.settings).checkpoints()
-        try:
+        async with aclosing(store):
             origin = Origin(created, 1, str(created))
             await store.put(Checkpoint("0", 4, "4", origin=origin), deadline=deadline)
-        finally:
-            await store.aclose()
 
     asyncio.run(claim_anew())
     place.mapper = DocumentMapper(MappingOptions(HUB, "position"), ("/dest",))
@@ -378,11 +376,9 @@ def put_checkpoints(place, *checkpoints):
     async def work():
         deadline = asyncio.get_running_loop().time() + 60
         store = Parts(place.config, place.settings).checkpoints()
-        try:
+        async with aclosing(store):
             for checkpoint in checkpoints:
                 await store.put(checkpoint, deadline=deadline)
-        finally:
-            await store.aclose()
 
     asyncio.run(work())
 

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+from contextlib import aclosing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -157,15 +158,13 @@ def write_events(folder: Path, environment: dict[str, str]) -> None:
 
     async def store_letters() -> None:
         letters = Parts(read_config(environment), environment).dead_letters()
-        try:
+        async with aclosing(letters):
             await letters.open()
             for partition, n in (("0", 5), ("1", 6)):
                 at = (MONDAY + timedelta(minutes=3 * n)).timestamp()
                 event = Event(partition, n, str(n * 100), at, bodies[partition, n])
                 letter = DeadLetter("flights", "$Default", event, Rejection("json", "ends early"), 1, at)
                 await letters.put([letter], deadline=asyncio.get_running_loop().time() + 60)
-        finally:
-            await letters.aclose()
 
     asyncio.run(store_letters())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -98,10 +99,8 @@ def _run(
 ) -> _Result:
     async def main() -> _Result:
         access = opened()
-        try:
+        async with aclosing(access):
             return await work(access)
-        finally:
-            await access.aclose()
 
     try:
         with say_if_slow(lambda: reached(where.root, where.app, where.account), Console(stderr=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -116,11 +117,9 @@ def policies_of(settings: Mapping[str, str], root: Path) -> dict[str, PolicySpec
 async def _pull(wanted: PullPlan, days: int, out: Path, settings: Mapping[str, str]) -> Result:
     reader = MetricsReader(settings)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    try:
+    async with aclosing(reader):
         with Progress(*columns, console=errors) as bar:
             return await Puller(reader, _Bar(bar), time.time).pull(wanted, days, out)
-    finally:
-        await reader.aclose()
 
 
 class _Bar:
