@@ -44,6 +44,7 @@ from devstack.amqp.wire.values import (
     UShort,
 )
 from devstack.service_bus.messages.messages import Sent
+from tests.support.servers.transport import RecordingTransport
 
 
 def integers(kind, bits, *, signed):
@@ -220,21 +221,6 @@ def test_a_stream_gives_the_same_frames_however_it_is_cut(stream, data):
 
     assert in_pieces == whole
     assert [item for byte in stream for item in by_byte.feed(bytes((byte,)))] == whole
-
-
-class RecordingTransport(asyncio.Transport):
-    def __init__(self):
-        super().__init__()
-        self.closed = False
-        self.written = b""
-
-    def write(self, data):
-        self.written += data
-
-    def close(self):
-        self.closed = True
-
-    abort = close
 
 
 class RefusingService:

@@ -24,23 +24,10 @@ from devstack.amqp.wire.performatives import (
     decode_performative,
 )
 from devstack.amqp.wire.values import Described, ULong
+from tests.support.servers.transport import RecordingTransport
 
 SOURCE = Described(ULong(0x28), ["amqp://host:1/orders"])
 TARGET = Described(ULong(0x29), ["orders"])
-
-
-class Transport(asyncio.Transport):
-    def __init__(self):
-        super().__init__()
-        self.written, self.closed = b"", False
-
-    def write(self, data):
-        self.written += data
-
-    def close(self):
-        self.closed = True
-
-    abort = close
 
 
 class Store:
@@ -86,7 +73,7 @@ class Peer:
             max_message_size=max_message_size,
             lost=self.lost.append,
         )
-        self.transport = Transport()
+        self.transport = RecordingTransport()
         self.parser = FrameParser(2**31)
         self.connection.connection_made(self.transport)
 

@@ -10,24 +10,10 @@ from devstack.amqp.listener import AMQP, ANYTHING_ELSE, Listener, Route
 from devstack.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, Frame, FrameParser, encode_frame
 from devstack.amqp.wire.performatives import Attach, Begin, Flow, Open, Transfer, decode_performative
 from devstack.amqp.wire.values import Described, ULong
+from tests.support.servers.transport import RecordingTransport
 
 SOURCE, TARGET = Described(ULong(0x28), ["log"]), Described(ULong(0x29), ["here"])
 FRAME_SIZE = 1024
-
-
-class Transport(asyncio.Transport):
-    def __init__(self):
-        super().__init__()
-        self.written, self.reading = b"", True
-
-    def write(self, data):
-        self.written += data
-
-    def pause_reading(self):
-        self.reading = False
-
-    def close(self):
-        pass
 
 
 class Log:
@@ -49,7 +35,7 @@ class Log:
 
 class Peer:
     def __init__(self, *, credit=100, window=2000, idle_time_out=None):
-        self.transport, self.log = Transport(), Log()
+        self.transport, self.log = RecordingTransport(), Log()
         self.connection = Connection(
             lambda _: self.log, container_id="server", max_message_size=10_000, lost=lambda _: None
         )

@@ -1,7 +1,5 @@
 """Idempotent publishing and its faults, frame by frame."""
 
-import asyncio
-
 import pytest
 
 from devstack.amqp.connection import Connection
@@ -32,23 +30,9 @@ from devstack.event_hubs.storage.idempotence import (
     Idempotence,
 )
 from devstack.servers.faults import Fault, FaultRegistry
+from tests.support.servers.transport import RecordingTransport
 
 ACCEPTED, REJECTED = 0x24, 0x25
-
-
-class Transport(asyncio.Transport):
-    def __init__(self):
-        super().__init__()
-        self.written, self.aborted = b"", False
-
-    def write(self, data):
-        self.written += data
-
-    def pause_reading(self):
-        pass
-
-    def abort(self):
-        self.aborted = True
 
 
 class Client:
@@ -56,7 +40,7 @@ class Client:
 
     def __init__(self, namespace):
         self.namespace = namespace
-        self.transport = Transport()
+        self.transport = RecordingTransport()
         self.connection = Connection(
             lambda _: self, container_id="server", max_message_size=1_000_000, lost=lambda _: None
         )
