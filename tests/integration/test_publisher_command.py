@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 import typer
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from azure.eventhub._pyamqp._decode import decode_payload
 from azure.eventhub.aio import _client_base_async as client_base
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from typer.testing import CliRunner
 
 from devstack.event_hubs import EventHubsServer
@@ -305,6 +308,44 @@ async def test_stopped_without_a_state_it_says_how_many_lines_were_published(tmp
             "stopped",
             "",
         ]
+
+
+async def test_spans_are_exported_and_their_contexts_are_in_the_events(tmp_path):
+    """In a process of its own, which has one tracer provider."""
+    spans = []
+
+    async def take(request):
+        for resource in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
+            spans.extend(span for scope in resource.scope_spans for span in scope.spans)
+        return web.Response()
+
+    collector = web.Application()
+    collector.router.add_post("/v1/traces", take)
+    (tmp_path / "events.jsonl").write_text("\n".join(lines_of(3)))
+    code = "import typer; from tidemark.publisher.cli.publish import publish; typer.run(publish)"
+    async with running_server(tmp_path) as server, TestServer(collector) as listening:
+        settings = {
+            "EventHubConnection": server.connection_string(),
+            "TIDEMARK_TRACING": "otlp",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": str(listening.make_url("")),
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        }
+        (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        options = ("--hub", HUB, "--root", tmp_path, "--file", tmp_path / "events.jsonl", "--partition", "0")
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *options, cwd=ROOT)
+
+        assert await process.wait() == 0
+        contexts = [
+            decode_payload(memoryview(one.message)).application_properties[b"traceparent"][:52].decode()
+            for one in server.events(HUB, "0")
+        ]
+
+    made = [
+        f"00-{span.trace_id.hex()}-{span.span_id.hex()}" for span in spans if span.name == f"create {HUB}"
+    ]
+    sent = [span for span in spans if span.name == f"send {HUB}"]
+    assert contexts == made
+    assert [link.span_id.hex() for span in sent for link in span.links] == [each[36:] for each in made]
 
 
 async def test_a_stop_does_not_wait_for_a_pipe_that_nobody_writes_to(tmp_path):

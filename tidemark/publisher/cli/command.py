@@ -21,11 +21,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tidemark.foundation.app_settings import load_settings
+from tidemark.foundation.azure.exporting import otlp_tracing
 from tidemark.foundation.errors import TidemarkError, UnavailableError
 from tidemark.foundation.http import which_app
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.pacing.patience import DEFAULT, SETTING, asked_for
 from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.tracing import names
+from tidemark.foundation.tracing.names import Mode
+from tidemark.foundation.tracing.spans import read_mode
 from tidemark.foundation.wording import percent_text
 from tidemark.publisher.cli.text.pipe import Pipe
 from tidemark.publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
@@ -182,6 +186,18 @@ async def first_answer(
         raise error(f"{address} is reached and does not answer: waited {within:g} s ({SETTING})") from None
     finally:
         timer.cancel()
+
+
+@contextlib.asynccontextmanager
+async def tracing(settings: Mapping[str, str]) -> AsyncIterator[bool]:
+    """Whether the settings ask for spans; with `otlp` they are exported, the last ones at the end. Raises SettingsError."""
+    mode = read_mode(settings)
+    provider = otlp_tracing(names.SETTING, "tidemark.publisher", settings) if mode is Mode.OTLP else None
+    try:
+        yield mode is not Mode.OFF
+    finally:
+        if provider is not None:
+            await asyncio.to_thread(provider.shutdown)
 
 
 def check_local_stack(settings: Mapping[str, str], connection: str) -> None:

@@ -170,21 +170,24 @@ async def _publish(options: Options, settings: Mapping[str, str], answered: Call
         fields=fields,
         given=_compared_options(options, encoding),
     )
-    with (
-        command.open_input(options.file) as source,
-        _show_counts(source, answered, quiet=options.quiet) as on_progress,
-    ):
-        producer = await _reached_producer(options, settings)
-        if options.state is not None:
-            await _refuse_state_of_other_hub(options.state, producer, options.name)
-        run = PublishingRun(source, producer, lines, limits=limits, on_progress=on_progress)
-        return await run.carry_out()
+    async with command.tracing(settings) as traced:
+        with (
+            command.open_input(options.file) as source,
+            _show_counts(source, answered, quiet=options.quiet) as on_progress,
+        ):
+            producer = await _reached_producer(options, settings, traced=traced)
+            if options.state is not None:
+                await _refuse_state_of_other_hub(options.state, producer, options.name)
+            run = PublishingRun(source, producer, lines, limits=limits, on_progress=on_progress)
+            return await run.carry_out()
 
 
-async def _reached_producer(options: Options, settings: Mapping[str, str]) -> IdempotentProducer:
+async def _reached_producer(
+    options: Options, settings: Mapping[str, str], *, traced: bool
+) -> IdempotentProducer:
     """It knows the hub's partitions, for which the run does not ask again. Raises PublishError."""
     producer, address = (
-        _producer(options, settings),
+        _producer(options, settings, traced=traced),
         event_hubs_endpoint(settings, options.connection).address,
     )
     try:
@@ -299,7 +302,7 @@ async def _refuse_state_of_other_hub(state: Path, producer: IdempotentProducer, 
         )
 
 
-def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProducer:
+def _producer(options: Options, settings: Mapping[str, str], *, traced: bool) -> IdempotentProducer:
     from tidemark.publisher.event_hubs.producer import IdempotentProducer
 
     return event_hubs_endpoint(settings, options.connection).client(
@@ -311,6 +314,7 @@ def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProduc
         resend_unknown=options.resend_unknown,
         retry=RetryPolicy(max_attempts=MAX_ATTEMPTS, attempt_timeout=options.timeout, max_delay=30.0),
         sdk_insides=wants_insides(settings),
+        tracing=traced,
         ssl_context=tls_context(settings),
     )
 

@@ -131,7 +131,8 @@ async def _send(options: Options, answered: Callable[[], None]) -> Summary:
         run = SendingRun(journal, lines, is_pipe=isinstance(source, Pipe))
         try:
             async with (
-                _sender(options, settings, endpoint, container, run) as sender,
+                command.tracing(settings) as traced,
+                _sender(options, settings, endpoint, container, run, traced=traced) as sender,
                 command.first_answer(endpoint.address, lambda: sender.limits is not None),
             ):
                 with _show_counts(options, source, lines, answered) as on_progress:
@@ -203,6 +204,8 @@ async def _sender(
     endpoint: Endpoint,
     container: ContainerClient | None,
     journal: Journal,
+    *,
+    traced: bool,
 ) -> AsyncIterator[BigBatchSender]:
     from tidemark.publisher.service_bus.claim_check import ClaimCheck
     from tidemark.publisher.service_bus.sender import BigBatchSender
@@ -228,6 +231,7 @@ async def _sender(
             "timeout": options.timeout,
             "journal": journal,
             "sdk_insides": wants_insides(settings),
+            "tracing": traced,
             "client_options": {"ssl_context": tls_context(settings)},
         }
         if endpoint.credential is None:

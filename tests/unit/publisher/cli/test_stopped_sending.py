@@ -21,7 +21,7 @@ async def stopped(*_):
 
 
 @contextlib.asynccontextmanager
-async def stopped_sender(*_):
+async def stopped_sender(*_, **__):
     yield await stopped()
 
 
