@@ -15,8 +15,19 @@ from msgspec import Struct
 from rich.markup import escape
 
 from consumer.cli import support
-from consumer.cli.positions import Effect, Row, effect_of, position_of, position_text, print_rows, row_of
-from consumer.cli.support import DEADLINE, Hub, Json, Root, Yes, console, fail
+from consumer.cli.positions import (
+    Effect,
+    Export,
+    Row,
+    check_offset,
+    effect_of,
+    position_of,
+    position_text,
+    print_rows,
+    read_export,
+    row_of,
+)
+from consumer.cli.support import DEADLINE, Hub, Json, Root, Yes, console
 from consumer.leasing.balance import partition_order
 from consumer.leasing.claiming import incarnation_of
 from consumer.leasing.start_position import Start, identity_of, is_of_hub, since_of
@@ -29,7 +40,7 @@ from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.gathering import gather
 from tidemark.foundation.http.deployed_options import account_here
 from tidemark.foundation.log.terminal import print_json
-from tidemark.foundation.wording import count_text, file_problem
+from tidemark.foundation.wording import count_text
 
 if TYPE_CHECKING:  # the SDK takes a second; --help needs none
     from consumer.receiving.receiver import HubReceiver
@@ -39,14 +50,6 @@ _AT_ONCE = 16  # partitions and positions; chosen, as for the states of a hub
 
 OPERATOR = "operator"
 """The owner of a position that an operator has set."""
-
-
-class Export(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of `export` and `set --from`."""
-
-    hub: str
-    consumer_group: str
-    checkpoints: tuple[Checkpoint, ...]
 
 
 class NewPosition(Struct, frozen=True):
@@ -141,7 +144,7 @@ def set_(
     numbers = None if at is None else _numbers(at)
     wanted = NewPosition(settled, None if time_ is None else _epoch_seconds(time_), numbers, offset)
     partition = list(numbers) if numbers is not None else partition
-    file = None if from_ is None else _file(from_)
+    file = None if from_ is None else read_export(from_)
 
     partitions, asked = partition or [], support.asked((root, hub), "checkpoints")
     _, dry_run = support.open_for(root, hub, dry_run=dry_run)
@@ -347,6 +350,7 @@ async def _target(
     elif wanted.offset is not None:
         if wanted.offset == last.offset:
             return Checkpoint(partition, last.sequence_number - 1, "")
+        check_offset(state, wanted.offset)
         start = Start(offset=wanted.offset, inclusive=True)
     if start is not None:
         epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
@@ -386,12 +390,3 @@ def _epoch_seconds(text: str) -> float:
         return epoch_seconds(text)
     except ValueError as error:
         raise typer.BadParameter(f"{error}; expected a time such as 2026-11-21T08:00:00Z") from None
-
-
-def _file(path: Path) -> Export:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Export)
-    except OSError as error:
-        fail(f"{path} cannot be read: {file_problem(error)}")
-    except (ValueError, RecursionError) as error:
-        fail(f"{path} is no file of 'tidemark checkpoints export': {error}")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 from rich.markup import escape
 
-from consumer.cli.support import console, number, plain
+from consumer.cli.support import console, fail, number, plain
 from consumer.leasing.start_position import why_foreign
 from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
+from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.tables import FittedTable
-from tidemark.foundation.wording import count_text, duration_text
+from tidemark.foundation.wording import count_text, duration_text, file_problem
 
 
 class Row(Struct, frozen=True):
@@ -115,3 +118,35 @@ def position_of(row: Row) -> str:
 def position_text(checkpoint: Checkpoint) -> str:
     settled = checkpoint.sequence_number
     return "the beginning" if settled == NOTHING_SETTLED else str(settled)
+
+
+class Export(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of `checkpoints export` and `set --from`."""
+
+    hub: str
+    consumer_group: str
+    checkpoints: tuple[Checkpoint, ...]
+
+
+def read_export(path: Path) -> Export:
+    """Ends the command with exit status 1 for a file that is none."""
+    try:
+        export = msgspec.json.decode(path.read_bytes(), type=Export)
+    except OSError as error:
+        fail(f"{path} cannot be read: {file_problem(error)}")
+    except (ValueError, RecursionError) as error:
+        fail(f"{path} is no file of 'tidemark checkpoints export': {error}")
+    names = [checkpoint.partition for checkpoint in export.checkpoints]
+    if twice := {name for name in names if names.count(name) > 1}:
+        fail(f"{path} has several positions of partition {', '.join(sorted(twice))}; accepted: one of each")
+    return export
+
+
+def check_offset(state: PartitionState, offset: str) -> None:
+    """Raises TidemarkError for an offset that no event is at or behind, as far as it can be told: where offsets are numbers."""
+    last = state.last_offset
+    if state.empty or (last.isdecimal() and not (offset.isdecimal() and int(offset) <= int(last))):
+        has = "it has none" if state.empty else f"its last one, {state.last_sequence_number}, is at {last}"
+        raise TidemarkError(
+            f"partition {state.partition} has no event at or after the offset '{offset}': {has}"
+        )

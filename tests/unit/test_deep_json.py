@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 import typer
 
-from consumer.cli import checkpoints
+from consumer.cli import positions
 from consumer.model import Stream
 from consumer.stores.blob import layout
 from consumer.stores.dead_letter_document import from_document
@@ -83,7 +83,7 @@ def message(_):
             ConsumerStatsError,
         ),
         (
-            lambda path: checkpoints._file(
+            lambda path: positions.read_export(
                 at(path, f'{{"hub": "h", "consumer_group": "g", "checkpoints": [{FIELD}]}}')
             ),
             typer.Exit,

@@ -312,6 +312,7 @@ def test_set_asks_again_where_the_consumer_has_passed_the_position_before_the_an
         (["--partition", "0"], "give one of"),
         (["--latest"], "give --partition"),
         (["--partition", "0", "--time", "noon"], "expected a time such as"),
+        (["--at", "0=5,7=5"], "the hub has no partition 7; it has 0, 1"),
         (["--from", "nowhere.json"], "nowhere.json cannot be read: No such file or directory"),
     ],
 )
@@ -321,6 +322,47 @@ def test_set_says_what_is_wrong_and_changes_nothing(parts, tidemark, arguments, 
     assert result.exit_code != 0
     assert story in " ".join(result.stderr.replace("│", " ").split())
     assert stored(parts) == {}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "story"),
+    [
+        (("0", "7", "8"), "the hub has no partition 7, 8; it has 0, 1"),
+        (("0", "1", "0"), "positions.json has several positions of partition 0; accepted: one of each"),
+    ],
+)
+def test_a_file_with_a_partition_that_is_none_changes_nothing(parts, tidemark, tmp_path, partitions, story):
+    positions = [{"partition": name, "sequence_number": 3, "offset": "o3"} for name in partitions]
+    file = tmp_path / "positions.json"
+    file.write_text(json.dumps({"hub": "orders", "consumer_group": "readers", "checkpoints": positions}))
+
+    refused = tidemark("checkpoints", "set", "--from", str(file), "--yes")
+
+    assert (refused.exit_code, story in refused.stderr, stored(parts)) == (1, True, {})
+
+
+@pytest.mark.parametrize(
+    ("last", "offset", "story"),
+    [
+        ("4096", "4097", "'4097': its last one, 99, is at 4096"),
+        ("4096", "10000", "'10000': its last one, 99, is at 4096"),
+        ("4096", "o1", "'o1': its last one, 99, is at 4096"),
+        ("-1", "0", "'0': it has none"),
+    ],
+)
+def test_an_offset_beyond_the_end_is_refused_at_once(parts, tidemark, last, offset, story):
+    async def state(partition):
+        is_empty = last == "-1"
+        return PartitionState(partition, 0, -1 if is_empty else 99, last, T0, empty=is_empty)
+
+    async def receive(*_):
+        raise AssertionError("nothing is received")
+
+    parts.hub.state, parts.hub.receive = state, receive
+    refused = tidemark("checkpoints", "set", "--partition", "0", "--offset", offset, "--yes")
+
+    assert (refused.exit_code, stored(parts)) == (1, {})
+    assert f"partition 0 has no event at or after the offset {story}" in refused.stderr
 
 
 def test_what_export_writes_set_reads_and_only_for_the_same_hub(parts, tidemark, tmp_path):
