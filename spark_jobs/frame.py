@@ -4,7 +4,6 @@ that fails costs none of them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 from typer import Option
 
 from spark_jobs.platform.progress import watch
+from spark_jobs.platform.user_code import OWN_MODULES, find_own_modules
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
@@ -97,11 +97,8 @@ class AppJobOptions(JobOptions):
     root: Root = ROOT_FOLDER
 
     def read(self, job: str, limited: Collection[str]) -> dict[str, Any]:
-        settings = app_settings(self.root)
-        if (folder := str(self.root.resolve())) not in sys.path:
-            sys.path.insert(
-                0, folder
-            )  # a transform is beside the settings, as for the consumer: its code is compared
+        settings = {**app_settings(self.root), OWN_MODULES: str(self.root.resolve())}
+        find_own_modules(settings)  # the code of a transform is compared
         return {**super().read(job, limited), "app_settings": settings}
 
 
@@ -125,6 +122,12 @@ class JobSettings:
     def __post_init__(self) -> None:
         check_format(self.fmt)
         check_span(self.since, self.until)
+
+    @property
+    def other_root(self) -> str | None:
+        """The app's folder, where a command must name it."""
+        folder = (self.app_settings or {}).get(OWN_MODULES)
+        return None if folder == str(ROOT_FOLDER.resolve()) else folder
 
 
 def option_words(given: Mapping[str, Any]) -> list[str]:

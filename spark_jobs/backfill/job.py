@@ -93,7 +93,7 @@ def command(
     lag = seconds("--capture-lag", capture_lag)
     selection = Selection(given["since"], given["until"], names, only_missing, lag)
     budget.shares()
-    target = read_target(given.pop("app_settings"), budget.mode, hub=hub, sink=sink)
+    target = read_target(given["app_settings"], budget.mode, hub=hub, sink=sink)
     settings = Settings(
         capture=capture, selection=selection, budget=budget, target=target, hub=hub, sink=sink, **given
     )
@@ -162,6 +162,7 @@ def save(
 def _check_options(settings: Settings) -> list[str]:
     """The options by which a reconciliation reads the same files, and is about the same sink."""
     given = {
+        "--root": settings.other_root,
         "--capture": settings.capture,
         "--hub": settings.hub,
         "--sink": settings.sink,

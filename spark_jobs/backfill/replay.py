@@ -30,6 +30,7 @@ from spark_jobs.backfill.budget import coordinator
 from spark_jobs.backfill.budget.progress import NUMBERS, Counts
 from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, open_checkpoints, open_sink
 from spark_jobs.platform.consumer_hub import has_other_sinks
+from spark_jobs.platform.user_code import find_own_modules
 from tidemark.foundation.errors import TidemarkError
 
 FIRST_ANSWER_WITHIN = 30.0
@@ -102,6 +103,7 @@ class _Writing:
         # Of several sinks of the hub the others' writes never come here, and this one's are named as in the consumer.
         is_one = has_other_sinks(hub)
         sink = RoutedSink({hub.sinks[0].name: self._sink}) if is_one else self._sink
+        find_own_modules(hub.settings)
         parts = Parts(config, hub.settings, hub)
         self._dead_letters = CountedDeadLetters(parts.dead_letters(), whole=is_one)
         self._checkpoints: CheckpointStore = open_checkpoints(

@@ -1,9 +1,10 @@
-"""The code of a transform as a digest: whether it is still the code that a run was made with."""
+"""The code of a transform: where it is found, and as a digest, whether it is still the code that a run was made with."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, resolve_name
 from pathlib import PurePath
@@ -12,6 +13,15 @@ from consumer.definition.model import digest_of
 
 _OURS = {"tidemark", "consumer", "scaling", "spark_jobs"}
 """Imported by every transform. In a clone they are beside it; another version of them is no change of the transform's code."""
+
+OWN_MODULES = "TIDEMARK_OWN_MODULES"
+"""Among the settings of a job and its tasks: the folder of the app, where its transform is."""
+
+
+def find_own_modules(settings: Mapping[str, str]) -> None:
+    """Lets the settings name modules beside them, as for the consumer; in each task, too, whose working directory is another one."""
+    if (folder := settings.get(OWN_MODULES)) and folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def code_digest(transform: str) -> str:

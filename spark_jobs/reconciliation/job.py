@@ -163,6 +163,7 @@ def _same_events(settings: Settings) -> list[str]:
     """The options by which another job reads the same events, of the same sink: without them it may refuse to, or take others."""
     lag = settings.capture_lag if settings.since or settings.until else None
     given = {
+        "--root": settings.other_root,
         "--hub": settings.hub,
         "--sink": settings.sink,
         "--from": settings.since and settings.since.isoformat(),
@@ -359,7 +360,7 @@ def command(
     """
     given = job.read(JOB, LIMITED)
     settings = Settings(
-        consumer=given.pop("app_settings"),
+        consumer=given["app_settings"],
         hub=hub,
         sink=sink,
         capture=capture,

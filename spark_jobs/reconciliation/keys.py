@@ -30,6 +30,7 @@ from consumer.model import Event, Operation, Record
 from consumer.ports import Decoder
 from consumer.running.assembly import Parts
 from spark_jobs.platform.consumer_hub import cosmos_options
+from spark_jobs.platform.user_code import find_own_modules
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.incarnations import Newer, placed
@@ -186,6 +187,7 @@ def _keyed(
     writing = write_options(options)
     mapping = MappingOptions(hub.config.hub, options.id, options.meta, writing)
     mapper = DocumentMapper(mapping, paths, has_ttl=default_ttl is not None)
+    find_own_modules(hub.settings)
     preparation = Parts(hub.config, hub.settings, hub).preparation(mapper)
     decoder = preparation.decoder
     with asyncio.Runner() as runner:  # one loop for the task: a credential keeps its connection

@@ -23,6 +23,7 @@ from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.frame import JobSettings
+from spark_jobs.platform.user_code import OWN_MODULES, find_own_modules
 from spark_jobs.reconciliation.job import Settings as ReconciliationSettings
 from spark_jobs.reconciliation.job import run as reconcile
 from spark_jobs.sources.capture.capture import read_capture
@@ -85,6 +86,21 @@ def test_events_of_a_hub_created_anew_are_documents_and_letters_beside_those_of_
     assert done.total.written == 40
     assert set(world.documents()) == {f"flights~{place}~{n}" for place in places for n in range(20)}
     assert {each.event.place for each in asyncio.run(dead_letters(world.settings))} == places
+
+
+def test_tasks_find_a_transform_beside_the_settings(spark, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_the_settings.py").write_text(
+        "f = lambda document, event: {**document, 'by': 'mine'}\n"
+    )
+    captured(tmp_path / "capture", list(flights(1, 5, 5)))
+    transform = {"CONSUMER_TRANSFORM": "beside_the_settings:f", OWN_MODULES: str(tmp_path)}
+    settings = {**world.settings, **transform}
+    find_own_modules(settings)
+
+    backfill(read_capture(spark, str(tmp_path / "capture")), Selection(), FAST, read_target(settings))
+
+    assert {document["by"] for document in world.documents().values()} == {"mine"}
 
 
 async def claimed_anew(settings, origin):

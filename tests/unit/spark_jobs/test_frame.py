@@ -144,7 +144,8 @@ def test_options_are_read_into_the_settings(tmp_path):
     assert JobSettings(**given) == JobSettings(
         output="spark-output/cost", quarantine="aside", since=DAY, allow={"late": Limit(count=1)}
     )
-    assert "app_settings" in AppJobOptions(root=tmp_path).read("cost", ())
+    assert JobSettings(**AppJobOptions(root=tmp_path).read("cost", ())).other_root == str(tmp_path)
+    assert JobSettings(**AppJobOptions().read("cost", ())).other_root is None
     with pytest.raises(InputError, match="--allow is 'lat=1'"):
         JobOptions(allow=["lat=1"]).read("cost", {"late": "read"})
 
