@@ -84,7 +84,7 @@ class _File:
         self._settings = settings
         self._try_out = try_out
         self._doubts: list[str] = []
-        self._used: set[str] = set()
+        self._used, self._built = set[str](), set[str]()
         self._sinks: dict[str, SinkDefinition] = {}
         self._names: tuple[str, ...] = ()
         self._given: list[Mapping[str, Any]] = []  # steps and routes of a hub, as they stand
@@ -126,6 +126,7 @@ class _File:
                 if not options.refused:
                     self._sinks[name] = SinkDefinition(name, kind_name, read)
                 self._try_to_build(name, kind, read)
+                self._built.add(name)
                 self._check_connection(table, getattr(read, "connection", None))
 
     def _try_to_build(self, name: str, kind: SinkType[Any], options: Any) -> None:
@@ -203,7 +204,7 @@ class _File:
             None if is_plain else mapper,
             any(route.delete_when_empty for route in routes),
         )
-        if self._try_out is not None:
+        if self._try_out is not None and self._built.issuperset(sink.name for sink in sinks):
             with _telling(table):
                 self._try_out(hub)
         return hub

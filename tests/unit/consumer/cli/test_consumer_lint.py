@@ -103,11 +103,14 @@ def test_json_has_problems_and_doubts_apart(lint):
 
 def test_problems_of_sinks_hubs_and_transforms_are_a_line_each_in_the_order_of_the_file(lint, monkeypatch):
     def build(options, context):
+        if context.name == "broken":
+            raise ZeroDivisionError
         raise SettingsError(f"sinks.{context.name}: no database\nno key")
 
     kind = find_sink_type("cosmos")
     monkeypatch.setattr(reading, "find_sink_type", lambda _: dataclasses.replace(kind, build=build))
     wrong = "[hubs.gates]\nhub = 'gates'\ntransform = 'json:nothing'\n[[hubs.gates.routes]]\nto = 1"
+    wrong += "\n[hubs.all]\nhub = 'all'\n[[hubs.all.routes]]\nto = 'broken'\n[sinks.broken]\ntype = 'cosmos'\ndatabase = 'd'\ncontainer = 'c'"
     told = json.loads(lint("--json", sink=wrong).output)["problems"]
 
     assert [line.partition(": ")[::2] for line in told] == [
@@ -118,6 +121,7 @@ def test_problems_of_sinks_hubs_and_transforms_are_a_line_each_in_the_order_of_t
             "the transform 'json:nothing': module 'json' has no 'nothing'",
         ),
         ("consumer.toml:18 hubs.gates.routes[0].to", "found 1; accepted: text, not empty"),
+        ("consumer.toml:23 sinks.broken", "cannot be built: ZeroDivisionError: "),
     ]
 
 
