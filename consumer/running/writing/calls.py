@@ -58,6 +58,7 @@ class Calls:
             return [WriteResult(Outcome.WRITTEN)] * len(batch.records)
         try:
             results = await self.answered("the sink", self.sink.write(batch, deadline=self.deadline()))
+            is_reached = any(result.reached for result in of_all(batch, results))
         except FencedError:
             raise
         except Exception as error:  # the outcome is unknown: written again
@@ -67,10 +68,8 @@ class Calls:
             self.on_answer(batch.records[0].sink, False)
             reason = f"{type(error).__name__}: {error}"
         else:
-            self.on_answer(batch.records[0].sink, any(result.reached for result in results))
-            if len(results) == len(batch.records):
-                return results
-            reason = f"the sink answered {len(results)} of {count_text(len(batch.records), 'record')}"
+            self.on_answer(batch.records[0].sink, is_reached)
+            return results
         return again(batch, reason)
 
     async def bury(self, rejected: Sequence[effects.RejectedRecord]) -> bool:
@@ -161,6 +160,13 @@ class Calls:
         except Exception as error:
             log.warning("reading the partitions of the sink failed: %s", describe_error(error))
             return None
+
+
+def of_all(batch: Batch, results: Sequence[WriteResult]) -> Sequence[WriteResult]:
+    """The results, of which there is one for each record; a sink of one's own may answer anything. Raises ValueError, TypeError."""
+    if len(results) != len(batch.records):
+        raise ValueError(f"the sink answered {len(results)} of {count_text(len(batch.records), 'record')}")
+    return results
 
 
 def again(batch: Batch, reason: str) -> Sequence[WriteResult]:

@@ -17,6 +17,7 @@ from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import OrderedSink, Sink
 from consumer.rejections import rejection_of_event, rejection_of_result
+from consumer.running.writing.calls import of_all
 from consumer.versions import SUPERSEDED
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.pacing.retry_delay import delay
@@ -196,9 +197,8 @@ class Replay:
 
     async def _write(self, lane: str, records: list[Record], deadline: float) -> Sequence[WriteResult]:
         try:
-            return await self.sink.write(
-                Batch(next(self._batch_ids), lane, tuple(records)), deadline=deadline
-            )
+            batch = Batch(next(self._batch_ids), lane, tuple(records))
+            return of_all(batch, await self.sink.write(batch, deadline=deadline))
         except Exception as error:  # a sink's exception is RETRY for the whole batch
             return [WriteResult(Outcome.RETRY, reason=str(error) or repr(error))] * len(records)
 

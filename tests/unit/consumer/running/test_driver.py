@@ -439,9 +439,9 @@ async def test_a_dry_run_settles_everything_and_touches_nothing():
     await driver.aclose()
 
 
-async def test_a_sink_that_answers_for_too_few_is_not_believed():
+async def test_a_sink_that_answers_for_too_few_or_with_nothing_is_not_believed():
     sink = Sink()
-    write, answers = sink.write, [[], [WRITTEN] * 3]
+    write, answers = sink.write, [[], [WRITTEN] * 3, None, ["written"] * 2]
 
     async def miscounts(batch, *, deadline):
         return answers.pop() if answers else await write(batch, deadline=deadline)
@@ -452,7 +452,7 @@ async def test_a_sink_that_answers_for_too_few_is_not_believed():
     await driver.settled("0", 1)
 
     assert len(sink.documents) == 2
-    assert driver.statistics().totals.retried == 4
+    assert driver.statistics().totals.retried == 8
     await driver.aclose()
 
 

@@ -241,6 +241,19 @@ async def test_an_exception_is_a_retry_and_at_the_deadline_it_is_given_up():
     assert (second.outcome, second.reason) == (Outcome.RETRY, "no time was left to try it")
 
 
+@pytest.mark.parametrize("answer", [[], None, [WRITTEN] * 2])
+@in_virtual_time
+async def test_a_sink_that_does_not_answer_for_each_record_is_asked_again(answer):
+    class Sink(Scripted):
+        async def write(self, batch, *, deadline):
+            answered = await super().write(batch, deadline=deadline)
+            return answer if len(self.batches) == 1 else answered
+
+    [result] = await replayed(Sink({}), "a")
+
+    assert result.outcome is Outcome.WRITTEN
+
+
 @pytest.mark.parametrize("first", [[], [THROTTLED]], ids=["", "and one of its own is throttled once"])
 @in_virtual_time
 async def test_a_lane_that_asks_for_an_hour_holds_no_other(first):
