@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +175,32 @@ class StopOrders:
             self.leave(130)
 
 
+class LastResort:
+    """Leaves, on a thread, `within` seconds after a signal that the loop did not carry out; soon after a later one."""
+
+    def __init__(self, within: float, leave: Callable[[int], object]) -> None:
+        self._within, self._leave = within, leave
+        self._since: float | None = None
+
+    def heard(self, *_: object) -> None:
+        now, wait = time.monotonic(), self._within
+        if self._since is None:
+            self._since = now
+        elif now - self._since >= SAME_ORDER:
+            wait = min(wait, SAME_ORDER)  # a loop that hears it leaves before
+        else:
+            return
+        timer = threading.Timer(wait, self._late)
+        timer.daemon = True
+        timer.start()
+
+    def _late(self) -> None:
+        log.error(
+            "the event loop does not answer; something holds it up, such as a transform that does not return: leaving"
+        )
+        self._leave(ShutdownError.exit_status)
+
+
 async def _run(definition: Definition, seconds: float | None, worker: Worker | None) -> None:
     # Until `_listen`, a signal ends the process at once.
     from consumer.running.hubs import Hubs
@@ -233,6 +261,8 @@ def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, orders.heard, number.name)
+        # The loop is woken all the same. But code of the user's that does not return would hold it up for ever.
+        signal.signal(number, LastResort(within + GRACE, leave=os._exit).heard)
     if worker is not None:
         watch_parent(STDIN, lambda: loop.call_soon_threadsafe(orders.orphaned), within=within)
 

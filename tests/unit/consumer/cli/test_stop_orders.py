@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import tidemark.__main__ as tidemark_main
-from consumer.cli.consume import SAME_ORDER, StopOrders
+from consumer.cli import consume
+from consumer.cli.consume import SAME_ORDER, LastResort, StopOrders
+from consumer.errors import ShutdownError
 from tests.support.virtual_time import Clock
 
 
@@ -53,6 +56,47 @@ def test_a_parent_that_is_gone_stops_in_order_and_hurries_no_stop(orders):
     orders.clock.now += SAME_ORDER
     orders.heard("SIGTERM")  # somebody's own
     assert left(orders) == [130]
+
+
+STUCK = """
+import asyncio, time
+from consumer.cli import consume
+consume.GRACE = 0.0
+async def main():
+    orders = consume.StopOrders(asyncio.Event(), 0.0, clock=time.monotonic, leave=print)
+    consume._listen(orders, None, within=0.1)
+    print("listening", flush=True)
+    while True:  # code of the user's that does not return
+        pass
+asyncio.run(main())
+"""
+
+
+def test_a_process_whose_loop_is_held_up_leaves_all_the_same():
+    started = subprocess.Popen(
+        [sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert started.stdout.readline() == "listening\n"
+        started.send_signal(signal.SIGTERM)
+        _, said = started.communicate(timeout=30)
+    finally:
+        started.kill()
+
+    assert started.returncode == ShutdownError.exit_status
+    assert "the event loop does not answer" in said
+
+
+def test_a_process_whose_loop_is_held_up_leaves_soon_after_a_second_signal(monkeypatch):
+    clock, waits = Clock(100.0), []
+    monkeypatch.setattr(consume.time, "monotonic", clock)
+    monkeypatch.setattr(consume.threading, "Timer", lambda wait, _: waits.append(wait) or Mock())
+    orders = LastResort(45.0, leave=print)
+    for at in (100.0, 100.9, 102.0):
+        clock.now = at
+        orders.heard()
+
+    assert waits == [45.0, SAME_ORDER]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
