@@ -39,6 +39,8 @@ rules.threshold.scale_out_above = [200, 500]
 out.cooldown = ["2m", "10m"]
 """
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 
 SIX = [f"{minutes}m" for minutes in range(2, 14, 2)]
 
@@ -131,7 +133,6 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
     assert any("arrivals are recovered" in note for note in analysis.comparisons["east"].notes)
 
 
-@pytest.mark.usefixtures("without_pictures")
 def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, given, small_driver):
     """8 targets with 181 candidates: what the driver once collected to rank them would not fit."""
     (given / "grid.toml").write_text(
@@ -152,7 +153,6 @@ def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, giv
         scores.collect()
 
 
-@pytest.mark.usefixtures("without_pictures")
 def test_the_candidates_of_many_targets_are_built_by_tasks(spark, given, monkeypatch):
     """A thousand targets with 2,400 candidates each would take the driver half an hour, and all of its memory."""
     tables = CONFIG.removeprefix("\nversion = 1\n").replace("%PLAN_ID%", "%ID_plan%")

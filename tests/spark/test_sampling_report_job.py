@@ -144,6 +144,7 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
     assert {"count.png", "sum.png", "sampling-rate.png"} <= {file.name for file in output.iterdir()}
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, tmp_path, set_zone):
     """The same raw counts, but nothing tells of sampling."""
     set_zone(EAST)
@@ -192,6 +193,7 @@ def counting(folder):
     return read
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_files_that_overlap_give_what_they_give_without_the_overlap_and_each_is_parsed_once(
     spark, tmp_path, capsys, monkeypatch
 ):
