@@ -91,13 +91,17 @@ class AvroSchema(Struct, frozen=True):
         if isinstance(error, NotFiniteError):
             return Rejection("number", f"{error} ({self.label})")
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if why in _TOO_SHORT:
+        if isinstance(error, BodyError):
+            why = str(error)
+        elif isinstance(error, EOFError) or why in _TOO_SHORT:
             why = "it ends too early"
+        elif isinstance(error, OverflowError):
+            why = f"a date or time is out of range ({error})"
         return Rejection("avro", f"the body does not match {self.label}: {why}"[:1000])
 
 
-_TOO_SHORT = ("IndexError: string index out of range", "EOFError")
-"""How fastavro says that there is no next byte."""
+_TOO_SHORT = ("IndexError: string index out of range",)
+"""How fastavro says that there is no next byte, besides EOFError."""
 
 
 def parse_schema(

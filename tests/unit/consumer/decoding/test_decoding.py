@@ -501,11 +501,25 @@ def test_a_body_that_does_not_match_its_schema_is_rejected_with_the_schemas_name
     assert "schema 17" in found.detail
 
 
-@pytest.mark.parametrize("schema", [json.dumps(ORDER), record("long"), record(["null", "int"])])
-def test_a_record_that_is_too_short_is_told_in_words(schema):
-    found = parse_schema(schema, "schema 17").decode(b"")
+@pytest.mark.parametrize(
+    ("schema", "body", "told"),
+    [
+        (json.dumps(ORDER), b"", "it ends too early"),
+        (record("long"), b"", "it ends too early"),
+        (record(["null", "int"]), b"", "it ends too early"),
+        (record("string"), b"\x04a", "it ends too early"),
+        (record("long"), b"\x02\x02\x02", "2 bytes follow the value"),
+        (
+            record(logical("long", "timestamp-millis")),
+            zigzag(2**62),
+            "a date or time is out of range (Python",
+        ),
+    ],
+)
+def test_a_record_that_does_not_end_where_its_body_does_or_holds_no_time_is_told_in_words(schema, body, told):
+    found = parse_schema(schema, "schema 17").decode(body)
 
-    assert found.detail == "the body does not match schema 17: it ends too early"
+    assert found.detail.startswith(f"the body does not match schema 17: {told}")
 
 
 UNUSABLE = {
