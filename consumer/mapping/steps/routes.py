@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from consumer.mapping.operations import OperationRule, parse_patch, patch_steps
+from consumer.mapping.operations import OperationRule, WriteOptions, parse_patch, patch_steps
 from consumer.mapping.preparing import MapDocuments
 from consumer.mapping.steps.chain import Document, Step, run_steps
 from consumer.mapping.steps.expression import Condition, Term, value_term
@@ -330,11 +330,9 @@ _PROPERTY = re.compile(r"@property\(['\"]([^'\"]+)['\"]\)")
 def _values(options: RouteOptions) -> Iterator[tuple[str, Callable[[Any, Event], Any]]]:
     if options.id is not None:
         yield "id", _converted(options.id, _term("id", options.id), _id)
-    if isinstance(options.ttl, int):
-        seconds = options.ttl
-        yield "ttl", lambda _document, _event: seconds
-    elif options.ttl is not None:
-        yield "ttl", _converted(options.ttl, _term("ttl", options.ttl), _ttl)
+    if options.ttl is not None:
+        fixed, where = _fixed_ttl(options.ttl)
+        yield "ttl", (lambda *_: fixed) if fixed else _converted(where, _term("ttl", where), _ttl)
     if options.version is not None:
         yield "version", _converted(options.version, _term("version", options.version), _version)
     if options.partition_key:
@@ -346,6 +344,21 @@ def _values(options: RouteOptions) -> Iterator[tuple[str, Callable[[Any, Event],
         except SettingsError as error:
             raise OptionError("patch", str(error)) from None
         yield "patch", lambda document, _event: () if document is None else patch_steps(rules, document)
+
+
+def _fixed_ttl(given: int | str) -> tuple[int | None, str]:
+    """The seconds, or else where they are. What the setting COSMOS_TTL takes is taken here too: as the path of a field, which no
+    document has, it would keep documents for ever.
+    """
+    if isinstance(given, int):
+        return given, ""
+    try:
+        if isinstance(rule := WriteOptions(ttl=given).ttl_rule, int):
+            return rule, ""
+    except SettingsError as error:
+        if given[0].isdigit():
+            raise OptionError("ttl", f"{error}; /{given} is a field of that name") from None
+    return None, given.removeprefix("field:")
 
 
 def _converted(where: str, term: Term, convert: Callable[[Any, str], Any]) -> Callable[[Any, Event], Any]:

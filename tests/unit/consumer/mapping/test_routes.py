@@ -58,6 +58,12 @@ def write(document, sink="a", index=0, operation=Operation.UPSERT, **others):
         ([{"to": "a", "operation_from": "/op", "operation": "create"}], {}, [write({}, operation=Operation.CREATE)]),
         ([{"to": "a", "id": "/n", "ttl": "/t", "version": "/v", "partition_key": ["@partition_key", "/n"]}], {"n": 5, "t": 60, "v": 1.5}, [write({"n": 5, "t": 60, "v": 1.5}, id="5", ttl=60, version=1.5, partition_key=("k", 5))]),
         ([{"to": "a", "id": "@property('id')", "ttl": 9}], {}, [write({}, id="p", ttl=9)]),
+        ([{"to": "a", "ttl": "2m"}], {"2m": 1}, [write({"2m": 1}, ttl=120)]),
+        ([{"to": "a", "ttl": "90"}], {}, [write({}, ttl=90)]),
+        ([{"to": "a", "ttl": "never"}], {}, [write({}, ttl=-1)]),
+        ([{"to": "a", "ttl": "field:/t"}], {"t": 7}, [write({"t": 7}, ttl=7)]),
+        ([{"to": "a", "ttl": "/2m"}], {"2m": 7}, [write({"2m": 7}, ttl=7)]),
+        ([{"to": "a", "ttl": "when.over"}], {"when": {"over": 7}}, [write({"when": {"over": 7}}, ttl=7)]),
         ([{"to": "a", "id": "/mail", "steps": [{"mask": ["/mail"], "with": "m"}]}], {"mail": "x@y"}, [write({"mail": "m"}, id="m")]),
         ([{"to": "a", "operation": "patch", "patch": ["increment /n from /d", "set /s = true"]}], {"d": 2}, [write({"d": 2}, operation=Operation.PATCH, patch=(PatchStep("increment", "/n", 2), PatchStep("set", "/s", True)))]),
         ([{"to": "a", "operation_from": "/op", "patch": ["set /s = true"]}], {"op": "upsert"}, [write({"op": "upsert"})]),
@@ -142,6 +148,12 @@ def test_options_that_contradict_each_other_are_told(table, problems):
 @pytest.mark.parametrize(
     ("table", "where", "told"),
     [
+        ({"to": "a", "ttl": "0"}, "ttl", "the time to live '0' is not known"),
+        (
+            {"to": "a", "ttl": "30 days"},
+            "ttl",
+            "a duration such as 30d, never, or field:<path>; /30 days is a field",
+        ),
         ({"when": "a = 1"}, "when", "equality is written =="),
         ({"operation": "patch", "patch": ["double /a"]}, "patch", "the patch step 'double /a' is not known"),
         ({"id": "/l/*"}, "id", "without *"),
