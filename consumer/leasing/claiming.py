@@ -23,6 +23,7 @@ from consumer.leasing.start_position import (
     is_another_hub,
     origins_of,
     refuse_skipped,
+    rerouted_text,
     since_of,
     start,
 )
@@ -137,10 +138,7 @@ def _log_start(claim: Claim, begin: Start, stored: Checkpoint | str | None) -> N
         and claim.origin.rerouted is not None
         and before not in {"", claim.origin.routes}
     ):
-        _log.info(
-            "partition %s: the routes have changed: the new ones take what is not settled after event %d, and nothing before it",
-            *(claim.partition, claim.checkpoint.sequence_number),
-        )
+        _log.info("%s", rerouted_text({claim.partition: claim.checkpoint.sequence_number}))
 
 
 def begin_at(

@@ -302,7 +302,8 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
     gap = max(0, begin - position - 1) - settled
     if begin <= position + 1:
         if checkpoint.sequence_number == NOTHING_SETTLED:
-            return _beginning("earliest", state, "nothing settled below what is")
+            below = f" below event {checkpoint.beyond[0][0]}" if checkpoint.beyond else " yet"
+            return _beginning("earliest", state, f"nothing settled{below}")
         return Start(position, checkpoint.offset, note=f"after the checkpoint at {position}")
     note = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {count_text(gap, 'unsettled event')}"
     if gap:

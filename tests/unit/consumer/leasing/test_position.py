@@ -6,7 +6,7 @@ from msgspec import structs
 from consumer.errors import PositionError
 from consumer.leasing.claiming import claim_partition
 from consumer.leasing.start_position import Start, start
-from consumer.model import Checkpoint, PartitionState
+from consumer.model import Checkpoint, Origin, PartitionState
 from consumer.options import OnDistrust, OnGap, PositionPolicy
 from consumer.stores.memory import MemoryCheckpointStore
 from tidemark.foundation.errors import SettingsError
@@ -73,6 +73,17 @@ def test_receiving_begins_where_the_table_says(stored, partition, policy, expect
 def test_the_default_is_the_earliest_event_and_never_the_latest():
     assert start(None, state(), PositionPolicy()) == Start(note="no checkpoint: from the earliest event")
     assert start(checkpoint(41, offset="4711"), state(), DEFAULT).offset == "4711"
+
+
+@pytest.mark.parametrize(
+    ("stored", "told"),
+    [
+        (checkpoint(-1, beyond=((2, 3),)), "nothing settled below event 2: from the earliest event"),
+        (Checkpoint("3", -1, "", origin=Origin(number=0)), "nothing settled yet: from the earliest event"),
+    ],
+)
+def test_a_start_at_the_first_event_says_what_is_settled(stored, told):
+    assert start(stored, state(0, 99), DEFAULT).note == told
 
 
 @pytest.mark.parametrize(
@@ -165,5 +176,5 @@ async def test_a_claim_notes_and_logs_at_which_position_the_routes_were_found_ch
     assert await claimed("a") == ("a", 50)
     said = [line for line in caplog.messages if "routes have changed" in line]
     assert [line.partition(" after ")[2] for line in said] == [
-        f"event {number}, and nothing before it" for number in (41, 50)
+        f"event {number} of partition 3, and nothing before it" for number in (41, 50)
     ]
