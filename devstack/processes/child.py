@@ -18,9 +18,7 @@ from typing import IO
 
 _POLL_S = 0.02
 _LOWEST_PORT, _HIGHEST_PORT = 20_000, 32_767
-_CHANCE = (
-    random.SystemRandom()
-)  # processes that are given one seed, as those of tests are, choose different ports
+_CHANCE = random.SystemRandom()  # tests of one seed in several processes would choose the same ports
 
 # Run in the child before the program itself: asks Linux to end the child when its parent ends, however that happens.
 # A tiny wrapper rather than preexec_fn, which may deadlock in a process with threads. The request survives exec; if
