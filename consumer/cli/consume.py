@@ -176,11 +176,14 @@ class StopOrders:
 
 
 class LastResort:
-    """Leaves, on a thread, `within` seconds after a signal that the loop did not carry out; soon after a later one."""
+    """Leaves `within` seconds after an order to stop, and soon after a later one: on a thread, as the loop may be held up for ever by
+    code of the user's or by a library that does not let its calls be cancelled.
+    """
 
     def __init__(self, within: float, leave: Callable[[int], object]) -> None:
         self._within, self._leave = within, leave
         self._since: float | None = None
+        self._timers: list[threading.Timer] = []
 
     def heard(self, *_: object) -> None:
         now, wait = time.monotonic(), self._within
@@ -190,14 +193,16 @@ class LastResort:
             wait = min(wait, SAME_ORDER)  # a loop that hears it leaves before
         else:
             return
-        timer = threading.Timer(wait, self._late)
+        self._timers.append(timer := threading.Timer(wait, self._late, [wait]))
         timer.daemon = True
         timer.start()
 
-    def _late(self) -> None:
-        log.error(
-            "the event loop does not answer; something holds it up, such as a transform that does not return: leaving"
-        )
+    def over(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _late(self, wait: float) -> None:
+        log.error("the shutdown did not end within %g s, as where a transform does not return: leaving", wait)
         self._leave(ShutdownError.exit_status)
 
 
@@ -211,10 +216,11 @@ async def _run(definition: Definition, seconds: float | None, worker: Worker | N
     config = definition.hubs[0].config  # settings of the process are the same for all hubs
     stop = asyncio.Event()
     orders = StopOrders(stop, config.shutdown, clock=asyncio.get_running_loop().time, leave=os._exit)
-    _listen(orders, worker, within=config.shutdown + GRACE)
+    last = LastResort(config.shutdown + GRACE, leave=os._exit)
+    _listen(orders, last, worker, within=config.shutdown + GRACE)
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
-    late = asyncio.create_task(_leave_late(stop, config.shutdown + GRACE))
+        asyncio.get_running_loop().call_later(seconds, last.heard)
     hubs = Hubs(definition, share=worker.share if worker else undivided)
     probes = _answer_probes(config.http_port, hubs.boards, worker)
     tracing = (
@@ -225,7 +231,7 @@ async def _run(definition: Definition, seconds: float | None, worker: Worker | N
     try:
         totals = await hubs.run(stop)
     finally:
-        late.cancel()
+        last.over()
         if probes is not None:
             probes.close()
         if tracing is not None:
@@ -248,21 +254,12 @@ def _answer_probes(port: int, boards: Sequence[Board], worker: Worker | None) ->
     return ProbeServer(*where, ProcessAnswers(boards))
 
 
-async def _leave_late(stop: asyncio.Event, within: float) -> None:
-    """Leaves `within` seconds after the stop even if a library does not let its calls be cancelled."""
-    await stop.wait()
-    await asyncio.sleep(within)
-    log.error("the shutdown did not end within %g s: leaving", within)
-    os._exit(ShutdownError.exit_status)
-
-
-def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None:
+def _listen(orders: StopOrders, last: LastResort, worker: Worker | None, *, within: float) -> None:
     """Reacts to signals, and in a worker to the end of its parent, after which it leaves within `within` seconds."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, orders.heard, number.name)
-        # The loop is woken all the same. But code of the user's that does not return would hold it up for ever.
-        signal.signal(number, LastResort(within + GRACE, leave=os._exit).heard)
+        signal.signal(number, last.heard)  # the loop is woken all the same
     if worker is not None:
         watch_parent(STDIN, lambda: loop.call_soon_threadsafe(orders.orphaned), within=within)
 
