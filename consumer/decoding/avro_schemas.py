@@ -44,7 +44,6 @@ MOST_DIGITS = 1000
 """Digits behind the point of a decimal. Chosen: a schema may ask for any number of them, and each is a character."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NANOS = 1_000_000_000
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -300,10 +299,6 @@ def _duration(data: bytes, *_: Any) -> str:
     """ISO 8601: months, days and milliseconds, none of which can be expressed in another."""
     months, days, milliseconds = struct.unpack("<III", data)
     return f"P{months}M{days}DT{milliseconds / 1000:.3f}S"
-
-
-def _same(data: Any, *_: Any) -> Any:
-    return data
 
 
 _RULES: Mapping[tuple[str, str], Callable[..., Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import typing
+from functools import cache
 
 import azure.functions as func
 
@@ -24,25 +25,13 @@ AUTH_MODE = auth_mode_of(os.environ)
 LEVEL = func.AuthLevel.ANONYMOUS if AUTH_MODE.sign_in else func.AuthLevel.FUNCTION
 """As in scaling.web.functions."""
 
-_tables: api.ConsumerTables | None = None
 
-
+@cache
 def _opened() -> api.ConsumerTables:
     """The process's tables. Raises ConnectionSettingsError as long as there can be none."""
-    global _tables  # noqa: PLW0603 - a Functions worker process hosts exactly one app
-    if _tables is None:
-        from consumer.web import api
+    from consumer.web import api
 
-        _tables = api.open_tables(dict(os.environ), time.time)
-    return _tables
-
-
-async def close() -> None:
-    """Closes the process's tables, if they were opened (local hosts and tests; Azure just ends the process)."""
-    global _tables
-    tables, _tables = _tables, None
-    if tables is not None:
-        await tables.aclose()
+    return api.open_tables(dict(os.environ), time.time)
 
 
 async def _respond(
