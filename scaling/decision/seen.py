@@ -38,6 +38,7 @@ def view_of(
         counted_ready=capacity.ready,
         memories=state.memories,
         last_effect=state.effects[-1] if state.effects else None,
+        changes_per_hour=policy.spec.facts.changes_per_hour,
         wants_flips=flips,
     )
 

@@ -20,7 +20,7 @@ class MetricsView:
     `current` is the capacity the decision starts from, `ready` the instances known to work already
     (`current` where the platform does not count them), `counted_ready` the platform's own count, or None. `minimum` and
     `maximum` are the policy's. `memories` is what rules that learn remember, `last_effect` the last change of the
-    capacity that was seen. With `wants_flips` rules name what would change their vote; a decision alone does without.
+    capacity that was seen. `changes_per_hour` is how many changes the platform takes; None: any number. With `wants_flips` rules name what would change their vote; a decision alone does without.
     """
 
     windows: Mapping[str, Window]
@@ -34,6 +34,7 @@ class MetricsView:
     counted_ready: int | None = None
     memories: Mapping[str, bytes] = field(default_factory=dict)
     last_effect: EffectRecord | None = None
+    changes_per_hour: int | None = None
     wants_flips: bool = True
     _summaries: dict[str, Summary] = field(default_factory=dict, init=False)
 

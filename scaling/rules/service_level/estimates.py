@@ -99,7 +99,9 @@ def starting_instances(memory: Memory, objective: Objective, start_up: float) ->
     return instances.not_serving(memory, start_up, memory.at)
 
 
-def outlook(memory: Memory, objective: Objective, start_up: float | None = None) -> Outlook:
+def outlook(
+    memory: Memory, objective: Objective, start_up: float | None = None, *, limited: bool = False
+) -> Outlook:
     """What is expected at the time of the newest report."""
     return Outlook(
         expected=memory.expected_rate,
@@ -110,6 +112,7 @@ def outlook(memory: Memory, objective: Objective, start_up: float | None = None)
         wait=objective.wait,
         interval=memory.interval,
         identified=is_identified(memory),
+        limited=limited,
     )
 
 
@@ -173,7 +176,7 @@ def next_capacity(memory: Memory, ahead: Outlook, backlog: float, current: int, 
     hold = hold_time(memory, ahead)
     need = min(fewest_to_keep(ahead, needed, backlog, current), MAX_INSTANCES)
     needs = sizing.needs_with(memory.needs, memory.at, need, hold)
-    desired = sizing.next_capacity(needed, current, needs, memory.at, hold)
+    desired = sizing.next_capacity(needed, current, needs, memory.at, hold, ahead.step_in)
     if desired < current:
         desired = sizing.capacity_that_stays(
             desired, current, instances_needed(memory, ahead, backlog, desired, objective)

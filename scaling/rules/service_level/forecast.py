@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, sqrt
 
-from scaling.rules.service_level.memory import FEATURES, MAX_FORECASTS, SCALES, Forecast, Memory
+from scaling.rules.service_level.memory import FEATURES, LEVEL_ENDS, MAX_FORECASTS, SCALES, Forecast, Memory
 
 FORGETTING_HALF_LIFE = 21_600.0
 """Seconds after which a forecast's error counts half in the weights. Chosen: six hours, so that a day and a night differ."""
@@ -66,14 +66,8 @@ FIRST_USUAL_TIME = 1800.0
 
 RATE_SHARE, USUAL_SHARE = 0.3, 1.9
 """An error is relative to these shares of the forecast and of the usual rate together, and so is the margin: bursts also come while
-little is expected. Measured with the levels below on eight recorded loads, messages counted every 15 s (28 November 2026): with 1
+little is expected. Measured with the levels of `LEVEL_ENDS` on eight recorded loads, messages counted every 15 s (28 November 2026): with 1
 and 1.2 the cost is half a per cent higher, at the same share of late messages.
-"""
-
-LEVELS = (0.5, 1.0, 2.0)
-"""Times the usual rate at which a level of the load ends and the next begins. Each has an error variance of its own. Measured on the same
-loads: 1.34 times the least cost at 1.21 % late, with one variance for all 1.36 at 1.27 %; on batches of jobs that come at random 1.71 at
-2.5 % and 1.97 at 2.8 %. Six levels are no better.
 """
 
 MIN_RATE = 0.5
@@ -175,7 +169,7 @@ def score_forecasts(memory: Memory, at: float, seconds: float) -> None:
 def _learn_from_error(memory: Memory, forecast: Forecast, came: float, seconds: float) -> None:
     reference = RATE_SHARE * max(forecast.rate, 0.0) + USUAL_SHARE * forecast.usual + MIN_RATE
     error = min(max((came - forecast.rate) / reference, 0.0), MAX_RELATIVE_ERROR)
-    weight = max(min(seconds / ERROR_AVERAGE, 1.0), 1.0 / (memory.observations + FIRST_ERROR_COUNT))
+    weight = _weight_of_error(seconds, memory.observations + FIRST_ERROR_COUNT)
     memory.error_variance += weight * (error * error - memory.error_variance)
     _learn_error_of_level(memory, level_of(forecast.rate, forecast.usual), error, seconds)
 
@@ -191,14 +185,19 @@ def _learn_error_of_level(memory: Memory, level: int, error: float, seconds: flo
     """A level begins with the variance of all of them."""
     before, count = memory.level_variances[level], memory.level_counts[level]
     before = before if count else memory.error_variance
-    weight = max(min(seconds / ERROR_AVERAGE, 1.0), 1.0 / (count + FIRST_LEVEL_COUNT))
+    weight = _weight_of_error(seconds, count + FIRST_LEVEL_COUNT)
     memory.level_variances[level] = before + weight * (error * error - before)
     memory.level_counts[level] = count + 1
 
 
+def _weight_of_error(seconds: float, count: float) -> float:
+    """Of the newest of `count` errors, of `seconds`, in their mean."""
+    return max(min(seconds / ERROR_AVERAGE, 1.0), 1.0 / count)
+
+
 def level_of(rate: float, usual: float) -> int:
     """How loud it is: an index of `Memory.level_variances`."""
-    return sum(rate >= times * usual for times in LEVELS)
+    return sum(rate >= times * usual for times in LEVEL_ENDS)
 
 
 def _least_squares_step(

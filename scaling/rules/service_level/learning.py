@@ -62,7 +62,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     `interval` seconds (None: not counted). `current` instances were asked for, `ready` are ready (None: the platform does
     not count them), `most` is the maximum. `asked_at` is when the newest of them were asked for (None: not known, or long
     ago). `oldest_age` are the seconds for which the oldest message waits (None: not known). `late_counts` are (end, seconds, came,
-    completed) of time ranges that are over since some minutes, oldest first.
+    completed) of time ranges that are over since some minutes, oldest first. `limited`: see `Outlook`.
     """
 
     at: float
@@ -76,6 +76,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     asked_at: float | None = None
     oldest_age: float | None = None
     late_counts: tuple[service_time.Count, ...] = ()
+    limited: bool = False
 
     @property
     def is_counted(self) -> bool:
@@ -186,7 +187,7 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
 
     start_up = estimates.start_up_time(memory, objective)  # the report may have taught another one
     _follow_forecast(memory, start_up + seen.interval, seconds)
-    ahead = estimates.outlook(memory, objective, start_up)
+    ahead = estimates.outlook(memory, objective, start_up, limited=seen.limited)
     if memory.last_need:
         sizing.record_need(memory.needs, before, memory.last_need, estimates.hold_time(memory, ahead))
     least = sizing.fewest_that_keep_up(ahead)

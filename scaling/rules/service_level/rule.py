@@ -178,6 +178,7 @@ class ServiceLevelRule:
             asked_at=_asked_at(view, at),
             oldest_age=_age(view, self.params.oldest_age, at),
             late_counts=_late_counts(view, self.params.incoming, self.params.outgoing, at),
+            limited=view.changes_per_hour is not None,
         )
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
@@ -196,7 +197,7 @@ class ServiceLevelRule:
         behind = view.windows[backlog].times[-1] - known.at
         if abs(behind) > view.specs[backlog].interval:
             return self._by_backlog(view, summary, f"what is learned is {duration_text(abs(behind))} off")
-        return self._by_forecast(view.current, summary, known)
+        return self._by_forecast(view, summary, known)
 
     def _by_backlog(self, view: MetricsView, summary: Summary, why: str) -> Verdict:
         """Without a usable memory: as many instances as process the whole backlog, and never fewer than there are."""
@@ -209,9 +210,10 @@ class ServiceLevelRule:
             sentence=f"{why}; {messages} messages there need {number_text(needed)} instances",
         )
 
-    def _by_forecast(self, current: int, summary: Summary, known: Memory) -> Verdict:
+    def _by_forecast(self, view: MetricsView, summary: Summary, known: Memory) -> Verdict:
         """With a memory: what is expected, what waits, and the highest need of the hold time."""
-        outlook = estimates.outlook(known, self.objective)
+        current, limited = view.current, view.changes_per_hour is not None
+        outlook = estimates.outlook(known, self.objective, limited=limited)
         desired = estimates.next_capacity(known, outlook, summary.latest, current, self.objective)
         note, reason = "", Reason.WITHIN_TARGET
         if desired > current:

@@ -13,7 +13,9 @@ The four senses differ in how they know what was completed. From the best to the
   age is that of a message being processed (a peek cannot tell), it is above 0 while nothing can wait. That excess is
   measured, and taken off.
 * Drain: while all were busy the backlog fell by F messages a second; once it has come to rest, c r - N slots are free that were busy.
-  Arrivals being the same, s = (c r - N) / F. It has come to rest when three times that time has passed since something waited.
+  Arrivals being the same, s = (c r - N) / F. It has come to rest when three times that time has passed since something waited. Busy
+  times end because fewer messages come, too, and what came less looks like slots: the slower the fall, the more. So c r - N = s F is
+  fitted by least squares, in which a drain counts by (F / c r) squared.
 * Fall: arrivals are not negative, so what the backlog fell by was completed. Messages that were begun together end together, so a
   fall says nothing of the seconds in which it happened. For any distribution of times, with a fall within a window that ends now,
 
@@ -32,7 +34,7 @@ from math import inf, sqrt
 
 from msgspec import Struct
 
-from scaling.rules.service_level.memory import MAX_POINTS, LearnedTime
+from scaling.rules.service_level.memory import MAX_POINTS, MAX_STARTS, LearnedTime
 
 FORGETTING, ENOUGH = 600.0, 200.0
 """Counts are forgotten with this half-life in seconds, but never below so many messages. Chosen: a service that halves is
@@ -60,15 +62,10 @@ MIN_FREE = 0.25
 """Of the slots, so many must be free after a drain to measure it: the estimate is a quotient of two differences. Chosen."""
 
 DRAIN_WEIGHT = 0.1
-"""Weight of the newest drain. Chosen: ten of them, as for the service rate."""
+"""Share of what earlier drains count for that goes with each. Chosen: ten of them count, as for the service rate."""
 
 MAX_DRAIN_CHANGE = 3.0
-"""A drain changes the estimate by no more than this factor. Chosen: `DRAIN_WEIGHT` then moves it by a fifth at most."""
-
-SLOWER_DRAIN = 5.0
-"""A drain that is over within one sample and makes messages look slower counts so many times less: a load that ends a busy time by
-falling does that, and hardly anything makes them look fast. Chosen.
-"""
+"""A drain changes the estimate by no more than this factor. Chosen: messages that vanish (a purge) then move it by a fifth."""
 
 MIN_DRAIN = 1e-6
 """Messages per second: a slower fall is none."""
@@ -171,7 +168,7 @@ def begin(time: LearnedTime, at: float, backlog: float, slots: float) -> None:
     time.points = [(at, backlog, time.worked)]
     time.processing = time.processing_before = min(backlog, slots)
     time.counted_until = min(time.counted_until, at)  # a clock may have been set back
-    time.drain_rate = 0.0
+    time.drain_rate, time.unsure = 0.0, []
 
 
 def known(time: LearnedTime) -> Known:
@@ -215,12 +212,15 @@ def _quotient(worked: float, completed: float) -> float:
 
 def _follow_backlog(time: LearnedTime, sample: Sample) -> None:
     """Where something waited before, all slots of that time were taken. Then only those count that were there at both ends of the interval:
-    the new ones serve from some moment in it, and those of removed instances until some moment.
+    the new ones serve from some moment in it, and those of removed instances until some moment. What new ones complete meanwhile is
+    counted all the same, so counts of that interval say nothing.
     """
     (before, backlog, _), processing = time.points[-1], min(sample.backlog, sample.slots)
     begins, waited = min(time.processing, sample.slots), backlog > time.processing
     ends = min(processing, time.processing) if waited else processing
     time.worked += (sample.at - before) * (begins + ends) / 2.0
+    if waited and processing > time.processing:
+        time.unsure = [*time.unsure[1 - MAX_STARTS :], (before, sample.at)]
     time.processing_before, time.processing = time.processing, processing
     time.points.append((sample.at, sample.backlog, time.worked))
 
@@ -263,7 +263,7 @@ def _follow_count(
     passed = min(end - time.counted_until, 86_400.0)
     time.counted_until = end
     first, last = at_time(time, end - seconds), at_time(time, end)
-    if first is None or last is None:
+    if first is None or last is None or any(a < end and b > end - seconds for a, b in time.unsure):
         return
     if completed is None:
         completed = max((came or 0.0) - last[0] + first[0], 0.0)
@@ -362,10 +362,10 @@ def _follow_drain(time: LearnedTime, sample: Sample) -> None:
         time.drains += 1
         known = time.drained or took
         took = min(max(took, known / MAX_DRAIN_CHANGE), known * MAX_DRAIN_CHANGE)
-        weight = (
-            DRAIN_WEIGHT / SLOWER_DRAIN if REST * took < sample.interval and took > known else DRAIN_WEIGHT
-        )
-        time.drained = known + weight * (took - known)
+        weight = min(time.drain_rate / time.drain_slots, 1.0 / known) ** 2
+        older = min(time.drains - 1, 1.0 / DRAIN_WEIGHT) * weight  # those of an older version
+        time.drain_weight = (1.0 - DRAIN_WEIGHT) * (time.drain_weight or older) + weight
+        time.drained = known + weight / time.drain_weight * (took - known)
         time.drains_fast = REST * time.drained <= sample.interval
     time.drain_rate = 0.0
 

@@ -375,12 +375,12 @@ def test_what_a_rule_that_learns_cannot_know_is_said(given, lacks):
 @pytest.mark.parametrize(
     ("wait", "late", "spend", "expected"),
     [
-        ("60s", "1%", "balanced", "3.2 %"),
+        ("60s", "1%", "balanced", "2.6 %"),
         ("60s", "5%", "balanced", None),
         ("60s", "1%", "keep", None),
-        ("60s", "0.5%", "keep", "0.9 %"),
+        ("60s", "0.5%", "keep", "0.8 %"),
         ("4m", "1%", "balanced", None),
-        ("2m", "1%", "balanced", "1.4 %"),
+        ("2m", "1%", "balanced", "1.3 %"),
         ("2m", "1%", "keep", None),
         ("1h", "0.1%", "balanced", None),
     ],
@@ -391,7 +391,7 @@ def test_the_share_that_was_late_where_reports_come_as_rarely_is_told(wait, late
 
     assert len(found) == (expected is not None)
     assert all(f"on recorded loads {expected} were late" in text for text in found)
-    assert all(('state spend = "keep" (0.9 % late' in text) == (expected == "3.2 %") for text in found)
+    assert all(('state spend = "keep" (0.8 % late' in text) == (expected == "2.6 %") for text in found)
 
 
 def test_what_keeps_a_stated_wait_from_being_met_is_a_warning():

@@ -29,6 +29,7 @@ from scaling.model import (
 from scaling.rules.service_level import memory
 from scaling.rules.view import MetricsView
 from scaling.storage.rows import read_target, target_row
+from scaling.target_facts import TargetFacts
 from scaling.window import WindowSpec
 from tests.support.scaling import steady_views
 from tests.support.scaling.runner import THRESHOLD, metric, policy
@@ -147,6 +148,22 @@ def test_it_scales_in_when_the_load_is_gone_and_not_before_the_hold_time():
     assert made.desired == made.current
     target.ticks_of(5.0, 60)
     assert target.current <= 2
+
+
+@pytest.mark.parametrize(("most", "minutes"), [(None, (1.5, 5)), (20, (10, 15))])
+def test_a_small_step_in_waits_for_ten_minutes_where_the_platform_limits_changes(most, minutes):
+    target = Target(service_level(concurrency=16.0, start_up="90s"), facts=TargetFacts(changes_per_hour=most))
+    target.ticks_of(200.0, 400)
+    before = target.current
+
+    left = next(index for index in range(100) if target.tick(180.0) and target.current < before)
+
+    view = view_of(
+        target.policy, target.windows, target.state, target.state.capacity, target.current, now=target.now
+    )
+    assert target.policy.flat_rules[0].observed(view).limited == (most is not None)
+    assert 0.8 * before < target.current
+    assert minutes[0] <= (left + 1) * STEP / 60 <= minutes[1]
 
 
 def test_never_in_while_a_metric_is_missing():

@@ -241,6 +241,41 @@ def test_drains_that_come_to_rest_too_slowly_for_the_reports_say_no_time_of_a_me
     assert (now.seconds, now.identified) == known
 
 
+def test_of_busy_times_that_end_because_fewer_messages_come_the_slow_ends_hardly_count():
+    """Messages of 1.6 s. Every other busy time ends slowly, and what came less looks like slots that nobody needs."""
+    fast, slow = [3000.0, 1800.0, 600.0, 32.0], [400.0, 325.0, 250.0, 175.0, *[120.0] * 4]
+
+    found = follow(LearnedTime(), [80.0, *(fast + slow) * 20])
+
+    assert found.sense == service_time.DRAIN
+    assert 1.6 <= found.seconds < 1.7
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_counts_of_an_interval_in_which_instances_began_to_serve_say_nothing(late):
+    """Messages of 1.6 s. Sixty instances more serve from the middle of an interval on, and half of what is completed in it is theirs."""
+    time, slots, there, counts = LearnedTime(), 80.0, 5000.0, []
+    service_time.begin(time, 0.0, there, slots)
+    for minute in range(1, 11):
+        completed = 60.0 * slots / 1.6
+        if minute == 5:
+            completed, slots = 30.0 * (slots + 1040.0) / 1.6, 1040.0
+        counts.append((60.0 * minute, 60.0, None, completed))
+        known = tuple(counts[minute - late - 1 : minute - late]) if minute > late else ()
+        service_time.follow(
+            time,
+            service_time.Sample(
+                at=60.0 * minute,
+                interval=60.0,
+                backlog=there,
+                slots=slots,
+                instances=slots / 16,
+                counts=known,
+            ),
+        )
+        assert minute <= late or 1.6 <= service_time.known(time).seconds < 1.7
+
+
 def test_a_backlog_that_grows_ever_faster_makes_no_message_look_fast():
     """16 s a message, 96 at once, all busy: 6/s are done, and more come by the minute, for six hours. The oldest waits for two."""
     time, tau = LearnedTime(), 5400.0

@@ -206,6 +206,19 @@ def test_small_steps_are_left():
     assert sizing.next_capacity(10.0, 20, [(now - 300.0, 20), (now, 10)], now, 90.0) == 10
 
 
+@pytest.mark.parametrize(
+    ("limited", "concurrency", "step"), [(False, 16.0, 0.1), (True, 16.0, 0.2), (False, 160.0, 0.2)]
+)
+def test_a_step_in_may_be_smaller_where_any_number_of_changes_is_taken_and_messages_are_fast(
+    limited, concurrency, step
+):
+    now, step_in = 1000.0, replace(CALM, limited=limited, concurrency=concurrency).step_in
+
+    assert step_in == step
+    wanted = 17 if step == 0.1 else 20
+    assert sizing.next_capacity(16.5, 20, [(now - 300.0, 20), (now, 17)], now, 90.0, step_in) == wanted
+
+
 def test_scale_in_waits_for_the_hold_time():
     now = 1000.0
     needs = sizing.needs_with([(now - 60.0, 20)], now, 5)
