@@ -118,7 +118,7 @@ def show(
         return
     body = document.pop("body", None) or document.pop("body_base64", "")
     for name, value in document.items():
-        console.print(f"[bold]{name:<16}[/]{plain(str(value))}", soft_wrap=True)
+        console.print(f"[bold]{name:<18}[/]{plain(str(value))}", soft_wrap=True)
     console.print(plain(body[:_BODY_SHOWN]), soft_wrap=True)
     if len(body) > _BODY_SHOWN:
         console.print(

@@ -468,7 +468,9 @@ def test_list_shows_letters_and_counts_all(parts, tidemark):
 def test_show_prints_the_body(parts, tidemark):
     bury(parts, dead_letter(1, b'{"broken": [/x'))
 
-    assert '{"broken": [/x' in tidemark("dead-letters", "show", "orders~readers~0~1").output
+    shown = tidemark("dead-letters", "show", "orders~readers~0~1").output
+    assert '{"broken": [/x' in shown
+    assert "content_encoding  None" in shown
     missing = tidemark("dead-letters", "show", "orders~readers~0~9")
     assert (missing.exit_code, "no dead letter 'orders~readers~0~9'" in missing.stderr) == (1, True)
 
@@ -536,7 +538,7 @@ def test_a_letter_whose_replay_is_rejected_shows_why_and_when_and_keeps_its_firs
     assert (left.rejection.reason, left.attempts) == ("json", before.attempts + 2)
     assert began <= left.failed_at <= time.time()
     assert left.first == f"{time_text(before.failed_at)} no_parent: {before.rejection.detail}"
-    assert f"first           {left.first}" in tidemark("dead-letters", "show", before.id).output
+    assert f"first             {left.first}" in tidemark("dead-letters", "show", before.id).output
 
 
 def test_a_letter_whose_replay_finds_no_answer_stays_as_it_is(parts, tidemark):
