@@ -145,8 +145,16 @@ def read_export(path: Path) -> Export:
 def check_offset(state: PartitionState, offset: str) -> None:
     """Raises TidemarkError for an offset that no event is at or behind, as far as it can be told: where offsets are numbers."""
     last = state.last_offset
-    if state.empty or (last.isdecimal() and not (offset.isdecimal() and int(offset) <= int(last))):
+    if state.empty or (
+        last.isdecimal() and not (offset.isascii() and offset.isdecimal() and _size(offset) <= _size(last))
+    ):
         has = "it has none" if state.empty else f"its last one, {state.last_sequence_number}, is at {last}"
         raise TidemarkError(
             f"partition {state.partition} has no event at or after the offset '{offset}': {has}"
         )
+
+
+def _size(number: str) -> tuple[int, str]:
+    """Of a whole number however long: Python converts none of more than 4,300 digits."""
+    digits = number.lstrip("0")
+    return len(digits), digits

@@ -347,6 +347,9 @@ def test_a_file_with_a_partition_that_is_none_changes_nothing(parts, tidemark, t
         ("4096", "4097", "'4097': its last one, 99, is at 4096"),
         ("4096", "10000", "'10000': its last one, 99, is at 4096"),
         ("4096", "o1", "'o1': its last one, 99, is at 4096"),
+        ("4096", "004097", "'004097': its last one, 99, is at 4096"),
+        ("4096", "9" * 5000, "'9999"),
+        ("4096", "\u0661", "'\u0661': its last one, 99, is at 4096"),
         ("-1", "0", "'0': it has none"),
     ],
 )
