@@ -41,7 +41,7 @@ async def test_an_address_opens_the_history_of_a_target_in_place_of_the_rest(sho
     assert await page.locator("#history-plots .mark-text").count() == len(changes)
 
     await page.get_by_role("link", name="Back to the target").click()
-    assert await page.get_by_role("heading", name="Targets").is_visible()
+    await page.get_by_role("heading", name="Targets").wait_for()
     focused = await page.evaluate("document.activeElement.className")
     assert "summary" in focused
 

@@ -140,6 +140,7 @@ FORBIDDEN_CALLS = {"open", "print", "input", "eval", "exec", "compile", "__impor
 FORBIDDEN_METHODS = {"now", "utcnow", "today", "read_text", "write_text", "read_bytes", "write_bytes"}
 
 
+@cache
 def part_of(name):
     """The part that a module belongs to; what stands in `tidemark` and in no part below it is the command line."""
     return max((part for part in PARTS if f"{name}.".startswith(f"{part}.")), key=len, default=None)
@@ -214,6 +215,7 @@ def pure():
     }
 
 
+@cache
 def room(name):
     """The folder of a module; commands stand in a room of their own above a part's folders, and so do public names."""
     if name in FOLDERS:

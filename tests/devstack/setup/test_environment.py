@@ -110,7 +110,7 @@ def test_tests_have_java_and_what_debian_has(machine, monkeypatch):
     main("test")
 
     assert [command[-1] for command in machine if command[:2] == ["apt-get", "install"]] == [
-        "chromium",
+        "chromium-headless-shell",
         "postgresql",
     ]
     assert any(command[-1] == "spark_jobs.java" for command in machine)

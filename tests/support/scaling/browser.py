@@ -16,6 +16,7 @@ from aiohttp import web
 
 from consumer.web import api as consumer_api
 from devstack.servers.http import served
+from devstack.setup.environment import BROWSERS
 from scaling.analysis.replay import encode_inputs
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec, ShadowSpec
 from scaling.config.policy_file import Config
@@ -99,10 +100,9 @@ CONTRASTS = """() => {
 
 def chromium_path():
     """Where Chromium is; skips the test, saying what to install, where there is none."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    found = next((path for path in map(shutil.which, names) if path), None)
+    found = next((path for path in map(shutil.which, BROWSERS) if path), None)
     if found is None:
-        pytest.skip(f"no browser: install one of {', '.join(names)} to run the dashboard's tests")
+        pytest.skip(f"no browser: install one of {', '.join(BROWSERS)} to run the dashboard's tests")
     return found
 
 
