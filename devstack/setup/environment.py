@@ -211,22 +211,31 @@ def _node_packages(board: Board, level: str) -> None:
 
 def _debian(board: Board) -> None:
     """What only tests need, where it can be installed without asking; elsewhere those tests are skipped."""
-    missing = {}
-    may_install = shutil.which("apt-get") is not None and os.geteuid() == 0
-    if not any(shutil.which(name) for name in BROWSERS[: 1 if may_install else None]):
-        missing[BROWSERS[0]] = "the dashboard's tests in a browser"
+    skipped = "will be skipped (on CI they fail)"
+    browser = next(filter(shutil.which, BROWSERS), None)
+    if browser is None or (_may_install() and browser != BROWSERS[0]):
+        packages, without = (BROWSERS[:1], f"run in {browser}") if browser else (BROWSERS[:2], skipped)
+        _install_first(board, packages, "the dashboard's tests in a browser", without)
     if shutil.which("initdb") is None and not SERVERS:
-        missing["postgresql"] = "the SQL sink's tests on a server"
-    for package, tests in missing.items():
-        if not may_install:
-            board.note(f"no {package} found: {tests} will be skipped (on CI they fail)")
-            continue
-        with board.step(f"{package} (Debian), for {tests}"):
-            try:
+        _install_first(board, ("postgresql",), "the SQL sink's tests on a server", skipped)
+
+
+def _install_first(board: Board, packages: Sequence[str], tests: str, without: str) -> None:
+    """Installs the first of Debian's packages that can be had; says what becomes of the tests without."""
+    for package in packages if _may_install() else ():
+        try:
+            with board.step(f"{package} (Debian), for {tests}"):
                 _run(["apt-get", "update", "-q"])
                 _run(["apt-get", "install", "-y", "-q", package])
-            except SetupError as error:
-                board.note(f"{error}\n{tests} will be skipped (on CI they fail)")
+        except SetupError as error:
+            board.note(str(error))
+        else:
+            return
+    board.note(f"no {packages[0]} found: {tests} {without}")
+
+
+def _may_install() -> bool:
+    return shutil.which("apt-get") is not None and os.geteuid() == 0
 
 
 def _ours(library: str = "", cli: str = "") -> list[str]:

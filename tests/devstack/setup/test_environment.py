@@ -116,6 +116,36 @@ def test_tests_have_java_and_what_debian_has(machine, monkeypatch):
     assert any(command[-1] == "spark_jobs.java" for command in machine)
 
 
+@pytest.mark.parametrize(
+    ("there", "tried", "said"),
+    [
+        ("chromium", ["chromium-headless-shell"], "the dashboard's tests in a browser run in chromium"),
+        (None, ["chromium-headless-shell", "chromium"], "in a browser will be skipped (on CI they fail)"),
+    ],
+)
+def test_where_debian_has_no_headless_shell_another_browser_does(
+    machine, monkeypatch, capsys, there, tried, said
+):
+    def run(command):
+        done(command)
+        if command[:2] == ["apt-get", "install"]:
+            raise SetupError("no such package")
+
+    done = environment._run
+    monkeypatch.setattr(environment, "_run", run)
+    monkeypatch.setattr(
+        environment.shutil,
+        "which",
+        lambda name: f"/bin/{name}" if name in {"apt-get", "initdb", there} else None,
+    )
+    monkeypatch.setattr(environment.os, "geteuid", lambda: 0)
+
+    main("test")
+
+    assert [command[-1] for command in machine if command[:2] == ["apt-get", "install"]] == tried
+    assert said in capsys.readouterr().out
+
+
 def test_each_step_is_told_when_it_begins_and_with_its_size_and_time_when_it_ends(machine, capsys):
     main("demo")
 
