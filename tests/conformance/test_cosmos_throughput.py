@@ -12,30 +12,17 @@ from devstack.cosmos.server import CosmosServer
 from devstack.cosmos.store.throughput import Level
 from devstack.resource_manager import ResourceManagerServer
 from devstack.servers.faults import Fault
-from scaling.model import EffectOutcome, ScaleAction
+from scaling.model import EffectOutcome
 from scaling.ports import ScalerError
 from scaling.scalers.arm import clients as arm
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos import planes as cosmos_planes
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
+from tests.conformance.test_scalers import NOW, action
 from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tests.support.virtual_time import Clock
 
-NOW = 1_700_000_000.0
-
 pytestmark = pytest.mark.wire
-
-
-def action(start: int, to: int) -> ScaleAction:
-    return ScaleAction(
-        action_id="flights@1",
-        target="flights",
-        from_capacity=start,
-        to_capacity=to,
-        decided_at=NOW - 10,
-        expires_at=NOW + 600,
-        reason="scale_out" if to > start else "scale_in",
-    )
 
 
 class World:
