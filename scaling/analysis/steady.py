@@ -247,7 +247,9 @@ class Subject:
         }
 
     def moves(self, sign: int) -> bool:
-        """True when some count goes up (sign 1) or down (-1) under some load."""
+        """True when some count goes up (sign 1) or down (-1) under some load, or without any, where no rule reads a metric."""
+        if not self.loads:
+            return any((step(self.policy, count, {}) - count) * sign > 0 for count in self.levels)
         return any(
             any((after - count) * sign > 0 for after in row)
             for steps in self.loads.values()

@@ -20,7 +20,7 @@ from tidemark.commands.importing.documents import MOST_BYTES, objects_of
 from tidemark.commands.importing.keda.scaled_object import is_scaled_object, read_scaled_object
 from tidemark.foundation.app_settings import COMMAND_ROOT, policy_file
 from tidemark.foundation.log.terminal import Console
-from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.sanitize import describe_error, one_line, without_secrets
 from tidemark.foundation.wording import count_text
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -54,10 +54,16 @@ def import_command(
             ResourceId.parse(resource_id)
         imported, refused = import_objects(objects_of(_read(file), file.name), file.name, resource_id)
         made = written(imported, file.name)
+        if not out.parent.is_dir():
+            raise UnreadableError(
+                f"{out} cannot be written: there is no folder {out.parent}; make it, or name another file with --out"
+            )
         half = out.with_name(f"{out.name}.half")
         half.write_text(made.text, encoding="utf-8")
         half.replace(out)
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else describe_error(error))
+    except ValueError as error:
         fail(str(error))
     _report(out, made, refused)
     console.print(escape(next_command(out, linted, root)), soft_wrap=True)
@@ -77,15 +83,16 @@ def import_objects(objects: list[Any], name: str, resource_id: str = "") -> tupl
     imported: list[Imported] = []
     refused: list[str] = []
     seen = list[str]()
+    meant: dict[str, str] = {}
     for index, document in enumerate(objects):
         given = Given(document, name if len(objects) == 1 else f"{name}[{index}]")
         try:
             if is_scaled_object(given):
-                imported.append(read_scaled_object(given, resource_id))
+                imported.append(read_scaled_object(given, resource_id, meant))
             elif is_autoscale(given):
-                imported.append(read_autoscale_setting(given))
+                imported.append(read_autoscale_setting(given, meant))
             else:
-                seen.append(one_line(given.text("kind") or given.text("type") or "something else")[:60])
+                seen.append(one_line(given.raw("kind") or given.raw("type") or "something else")[:60])
         except UnreadableError as error:
             refused.append(without_secrets(one_line(str(error))))
     if not imported:

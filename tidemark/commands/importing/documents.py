@@ -52,11 +52,6 @@ def _documents(text: str, name: str) -> Iterator[Any]:
         except (ValueError, RecursionError) as error:
             raise UnreadableError(f"{name}: is no JSON: {describe_error(error)}") from None
         return
-    for number, line in enumerate(text.splitlines(), start=1):
-        if _BRACES.search(line):
-            raise UnreadableError(
-                f"{name}:{number}: found '{one_line(line.strip())[:60]}', a template of Helm; render it first: helm template CHART"
-            )
     yield from _yaml(text, name)
 
 
@@ -70,6 +65,11 @@ def _yaml(text: str, name: str) -> list[Any]:
     try:
         return list(yaml.load_all(text, Loader=yaml.BaseLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
+        for number, line in enumerate(text.splitlines(), start=1):
+            if _BRACES.search(line) and not line.lstrip().startswith("#"):
+                raise UnreadableError(
+                    f"{name}:{number}: found '{one_line(line.strip())[:60]}', a template of Helm; render it first: helm template CHART"
+                ) from None
         mark = getattr(error, "problem_mark", None)
         where = f"{name}:{mark.line + 1}" if mark is not None else name
         raise UnreadableError(

@@ -244,6 +244,42 @@ def test_an_expression_in_the_place_of_the_resource_is_told_as_such():
     assert "which is not resolved here, so the target gives advice only: give what is deployed" in notes(made)
 
 
+def test_a_name_in_brackets_is_a_name():
+    made, _, _ = made_of(
+        setting(
+            profile("[Prod]", "1", "4"),
+            profile("[Sale]", "6", "9", **fixed("2026-11-27T00:00:00", "2026-11-28T00:00:00")),
+        )
+    )
+
+    assert 'label = "[Prod]"' in made.text
+
+
+def test_only_app_settings_that_the_file_names_are_asked_for():
+    made, _, _ = made_of(setting(profile(rules=[rule(metricName="ActiveMessages", metricResourceUri=QUEUE)])))
+
+    assert made.settings == {}
+
+
+def test_settings_of_one_name_have_app_settings_of_their_own():
+    other = setting(
+        profile(rules=[rule(metricResourceUri="[variables('b')]")]),
+        targetResourceUri=f"{GROUP}/Microsoft.Web/serverfarms/other",
+        notifications=[{"webhooks": [{"serviceUri": "https://b.test"}]}],
+    )
+    given = setting(
+        profile(rules=[rule(metricResourceUri="[variables('a')]")]),
+        notifications=[{"webhooks": [{"serviceUri": "https://a.test"}]}],
+    )
+    made, _, _ = made_of(given, other)
+
+    assert list(made.settings) == [
+        "OrdersMetricResourceId", "ORDERS_WEBHOOK_URL", "OrdersMetricResourceId2", "ORDERS_WEBHOOK_URL2"
+    ]  # fmt: skip
+    assert 'url = "ORDERS_WEBHOOK_URL2"' in made.text
+    assert 'resource_id = "%OrdersMetricResourceId2%"' in made.text
+
+
 def test_the_address_of_a_webhook_is_never_written():
     hook = {"serviceUri": "https://hooks.test/t0ken", "properties": {"a": "b"}}
     made, _, _ = made_of(setting(notifications=[{"operation": "Scale", "webhooks": [hook]}]))
@@ -278,6 +314,11 @@ def test_all_forms_of_azures_tools_are_read(wrap):
     [
         (setting(profiles=[]), "profiles: found none"),
         (setting(profile(minimum="[parameters('low')]")), "an expression of a template is not resolved here"),
+        (setting(profile(rules=[rule(metricName="[parameters('metric')]")])), "metricName: found [parameters('metric')]; a value is accepted; an expression of a"),
+        (setting(profile(rules="[variables('rules')]")), "rules: found [variables('rules')]; a list is accepted; an expression of a template"),
+        (setting(profiles="[variables('all')]"), "profiles: found [variables('all')]; a list is accepted; an expression of a template"),
+        (setting(profile(recurrence="[variables('r')]")), "recurrence: found [variables('r')]; a table is accepted; an expression of a template"),
+        (setting(profile(**weekly(["[parameters('day')]"], 8))), "days: found [parameters('day')]; an expression of a template"),
         (setting(profile(minimum="9", maximum="3")), "accepted is a minimum that is not above the maximum"),
         (setting(profile(rules=[rule(timeWindow="soon")])), "timeWindow: found soon; a duration such as PT5M is accepted"),
         (setting(profile(**fixed("2026-12-24", "2026-12-24"))), "the end is not after the start"),

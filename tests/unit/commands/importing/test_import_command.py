@@ -82,14 +82,19 @@ def test_what_is_left_out_of_a_file_is_told_and_is_a_failure(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["gone.json"], "No such file or directory"),
+        (["gone.json"], "error: gone.json: No such file or directory"),
+        (
+            ["setting.json", "--out", "none/at/all.toml"],
+            "all.toml cannot be written: there is no folder none/at; make it, or name another file with --out",
+        ),
         (["empty.json"], "found nothing; accepted are autoscale settings"),
         (["empty.json", "--resource-id", "plan"], "accepted is the full resource id"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence_and_writes_nothing(tmp_path, monkeypatch, arguments, said):
+def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     Path("empty.json").write_text("[]")
+    Path("setting.json").write_text(example("Azure Monitor autoscale", "json"))
 
     done = run(".", *arguments)
 

@@ -151,7 +151,11 @@ CRON = {"timezone": "Europe/Amsterdam", "start": "0 8 * * 1-5", "end": "0 18 * *
         (scaled_object(trigger(), metadata("cron", **{**CRON, "desiredReplicas": "0"})), "found desiredReplicas 0"),
         (scaled_object(trigger(), metadata("cron", **{**CRON, "timezone": "Mars"})), "found time zone 'Mars'"),
         ({**scaled_object(), "metadata": {"name": "worker", "annotations": {"autoscaling.keda.sh/paused-replicas": "3"}}},
-         "paused-replicas: 3: an order is no policy: give it by `tidemark order pause worker`"),
+         "paused-replicas: 3: an order is no policy: give it by `tidemark order override worker 3`"),
+        ({**scaled_object(), "metadata": {"name": "worker", "annotations": {"autoscaling.keda.sh/paused": "true"}}}, "give it by `tidemark order pause worker`"),
+        ({**scaled_object(), "metadata": {"name": "worker", "annotations": {"autoscaling.keda.sh/paused-scale-in": "true"}}},
+         'select = "disabled" in [targets.worker.in] does the same'),
+        (scaled_object(minReplicaCount=20), "maxReplicaCount 10 with minReplicaCount 20: KEDA accepts no maximum below the minimum; 20 is written for both"),
     ],
 )  # fmt: skip
 def test_what_is_not_the_same_is_told_and_the_file_loads(given, said):
@@ -256,7 +260,11 @@ def test_other_times_of_cron_are_refused_in_words(start, end, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (scaled_object(trigger("cpu")), "none of them can be carried over: .*the cpu of pods"),
+        (scaled_object(trigger("cpu")), "none of them can be carried over: trigger cpu: the cpu of pods"),
+        ({**scaled_object(), "spec": {}}, "triggers of worker: found none$"),
+        (scaled_object(trigger(metadata={"queueName": "${QUEUE}", "namespace": "sb"})), "queueName: found .*QUEUE.*; a variable is not replaced here"),
+        (scaled_object(trigger(metadata={"queueName": "{{ .Values.queue }}", "namespace": "sb"})), "a template of Helm is not rendered here"),
+        (scaled_object(minReplicaCount="#{least}#"), "minReplicaCount: found #.least.#; a number is accepted; a variable is not replaced"),
         ({**scaled_object(), "kind": "ScaledJob"}, "worker is a ScaledJob"),
         (scaled_object(trigger(metadata={"namespace": "sb"})), "metadata.queueName is missing"),
         (scaled_object(metadata("azure-monitor", resourceURI="r", metricName="hits", metricAggregationType="p95", targetValue="5")),
@@ -289,6 +297,86 @@ def test_yaml_is_read_as_texts_so_that_on_is_a_name():
     _, policies, _ = made_of(*objects_of(YAML.encode(), "a.yaml"))
 
     assert policies["worker"].spec.metrics["backlog"].options["queue"] == "on"
+
+
+def test_braces_of_other_objects_are_no_template_of_helm():
+    rendered = (
+        f"{YAML}---\n# {{{{ a comment }}}}\nkind: PrometheusRule\nsummary: '{{{{ $labels.pod }}}} is down'\n"
+    )
+
+    assert len(objects_of(rendered.encode(), "a.yaml")) == 3
+
+
+def named(name, namespace, *triggers):
+    return {**scaled_object(*triggers), "metadata": {"name": name, "namespace": namespace, "annotations": {"autoscaling.keda.sh/paused": "true"}}}  # fmt: skip
+
+
+def test_each_of_two_objects_of_one_name_is_told_its_own_targets_name():
+    made, _, _ = made_of(named("worker", "a"), named("worker", "b"))
+
+    assert "`tidemark order pause worker`" in " ".join(made.notes["worker"])
+    assert "`tidemark order pause worker-2`" in " ".join(made.notes["worker-2"])
+
+
+def test_an_app_setting_stands_for_one_thing():
+    public, other = (
+        metadata("azure-servicebus", queueName="q", namespace=host)
+        for host in ("sb", "sb.servicebus.usgovcloudapi.net")
+    )
+    first, second = (
+        metadata("prometheus", serverAddress=f"http://{host}:9090", query="x", threshold="1")
+        for host in ("a", "b")
+    )
+    unnamed = [
+        trigger(metadata={"queueName": name}, authenticationRef={"name": f"auth-{name}"})
+        for name in ("q", "r")
+    ]
+    made, policies, _ = made_of(
+        named("w", "a", public, other, first, second, *unnamed), named("w", "b", first)
+    )
+
+    assert made.settings["Sb__fullyQualifiedNamespace"] == "sb.servicebus.windows.net"
+    assert made.settings["Sb2__fullyQualifiedNamespace"] == "sb.servicebus.usgovcloudapi.net"
+    options = [each.options for each in policies["w"].spec.metrics.values()]
+    assert [each["connection"] for each in options if "connection" in each] == [
+        "Sb",
+        "Sb2",
+        "WConnection",
+        "WConnection2",
+    ]
+    assert "auth-r" in made.settings["WConnection2"]
+    assert [line for line in made.text.split("\n") if line.startswith("url = ")] == [
+        'url = "%WServerAddress%"', 'url = "%WServerAddress2%"', 'url = "%WServerAddress%"'
+    ]  # fmt: skip
+
+
+def test_a_variable_that_two_workloads_have_is_told_and_the_storage_of_the_app_is_kept():
+    given = [
+        metadata("azure-queue", queueName="q", connectionFromEnv=name)
+        for name in ("STORE", "AzureWebJobsStorage")
+    ]
+    made, policies, _ = made_of(named("one", "a", *given), named("two", "a", *given))
+
+    assert [each.options["connection"] for each in policies["two"].spec.metrics.values()] == [
+        "STORE",
+        "TwoAzureWebJobsStorage",
+    ]
+    assert "AzureWebJobsStorage" not in made.settings
+    assert (
+        "this app keeps its own state in AzureWebJobsStorage, so the app setting OneAzureWebJobsStorage takes its place"
+        in " ".join(made.notes["one"])
+    )
+    assert "the app setting STORE: ScaledObject a/one reads a variable of this name, too" in " ".join(
+        made.notes["two"]
+    )
+    assert "too" not in " ".join(made.notes["one"])
+
+
+def test_a_resource_that_cannot_be_scaled_is_told_as_such():
+    made, _, _ = made_of(scaled_object(), resource_id=f"{GROUP}/Microsoft.Web/sites/shop")
+
+    assert "Microsoft.Web/sites/shop is of a type that is not known here" in notes(made)
+    assert "--resource-id" not in notes(made)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,14 @@ def test_the_classic_rule_is_clean():
     assert lint(policy(threshold(500, 300), **TEN)) == ()
 
 
+def test_an_expression_without_a_metric_moves_without_any_load():
+    subject = policy({"type": "composite", "desired": "minimum"}, minimum=1, maximum=5, **TEN)
+
+    assert texts(subject, "one_way") == [
+        "targets.plan-orders: no rule ever scales out, at any count and under any load"
+    ]
+
+
 def test_flapping_is_shown_with_its_counts_loads_and_levels():
     found = texts(policy(threshold({"1": 300, "4": 1000}, 400), **TEN), "must_flap")
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from scaling.rules.expression import Expression
 from tidemark.commands.importing.common.given import Given, UnreadableError
-from tidemark.commands.importing.common.imported import Imported, number, setting_name, span_text
-from tidemark.commands.importing.common.queues import full_id, queue_of
+from tidemark.commands.importing.common.imported import Imported, number, span_text
+from tidemark.commands.importing.common.queues import add_setting, full_id, queue_of
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.expressions.parsing import ExpressionError
 from tidemark.foundation.sanitize import one_line
@@ -161,22 +161,17 @@ def _metric(
     trigger: Given, aggregation: str, resource: str, window: float, grain: float, made: Imported
 ) -> tuple[dict[str, Any] | None, bool]:
     """The options of the metric, and whether its threshold is for each instance; None where it cannot be read."""
-    uri = trigger.text("metricResourceUri") or resource
-    queue = queue_of(uri, made)
-    if queue is not None and trigger.text("metricName").casefold() in {
-        "messagecount",
-        "approximatemessagecount",
-    }:
+    uri = trigger.raw("metricResourceUri") or resource
+    counts_messages = trigger.text("metricName").casefold() in {"messagecount", "approximatemessagecount"}
+    if counts_messages and (queue := queue_of(uri, made)) is not None:
         return {**queue, "window": span_text(window)}, True
     dimensions = _dimensions(trigger, made)
     if dimensions is None:
         return None, False
     name = full_id(uri)
     if not name:
-        setting = setting_name(made.name, "metric resource id")
-        made.settings[setting] = (
-            f"the resource id that metric {trigger.text('metricName')} is of; it was {uri[:120] or 'not given'}"
-        )
+        what = f"the resource id that metric {trigger.text('metricName')} is of; it was {uri[:120] or 'not given'}"
+        setting = add_setting(made, f"{made.name} metric resource id", what, uri)
         name = f"%{setting}%"
     is_own = uri.casefold() == resource.casefold()
     options: dict[str, Any] = {

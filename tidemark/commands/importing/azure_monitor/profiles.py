@@ -51,7 +51,7 @@ def read_profile(given: Given, made: Imported) -> Profile:
     if not capacity.has("maximum") or minimum > maximum:
         raise UnreadableError(f"{capacity.path}: accepted is a minimum that is not above the maximum")
     profile = Profile(
-        _name(given.text("name")), given, minimum, maximum, min(max(capacity.whole("default", minimum), minimum), maximum)
+        _name(given.raw("name")), given, minimum, maximum, min(max(capacity.whole("default", minimum), minimum), maximum)
     )  # fmt: skip
     if given.has("fixedDate"):
         return _fixed(profile, given.at("fixedDate"), made)

@@ -19,17 +19,20 @@ TYPE = "microsoft.insights/autoscalesettings"
 
 def is_autoscale(given: Given) -> bool:
     """Whether an object is an autoscale setting, in any of the forms that Azure's tools write."""
-    body = given.at("properties") if given.has("properties") else given
-    return given.text("type").casefold() == TYPE or (body.has("profiles") and not given.has("apiVersion"))
+    if given.raw("type").casefold() == TYPE:
+        return True
+    return not given.has("apiVersion") and (given.at("properties") if given.has("properties") else given).has(
+        "profiles"
+    )
 
 
-def read_autoscale_setting(given: Given) -> Imported:
-    """Raises UnreadableError."""
+def read_autoscale_setting(given: Given, meant: dict[str, str]) -> Imported:
+    """`meant` is what the app settings of the run stand for. Raises UnreadableError."""
     body = given.at("properties") if given.has("properties") else given
-    names = [name for part in (given, body) if (name := part.text("name"))]
+    names = [name for part in (given, body) if (name := part.raw("name"))]
     name = next((name for name in names if not name.startswith("[")), "autoscale")
-    made = Imported(name.rpartition("/")[2], f"Autoscale setting {name}")
-    resource = body.text("targetResourceUri")
+    made = Imported(name.rpartition("/")[2], f"Autoscale setting {name}", meant=meant)
+    resource = body.raw("targetResourceUri")
     made.scaled_by(resource, _unknown_resource(resource))
     profiles = [read_profile(profile, made) for profile in body.tables("profiles")]
     if not profiles:
@@ -116,8 +119,8 @@ def _shape(rule: Given) -> tuple[Any, ...]:
         "timeAggregation",
         "operator",
     )
-    texts = [trigger.text(name).casefold() for name in (*names, "threshold")]
-    return (*texts, *(action.text(name).casefold() for name in ("direction", "type", "value", "cooldown")))
+    texts = [trigger.raw(name).casefold() for name in (*names, "threshold")]
+    return (*texts, *(action.raw(name).casefold() for name in ("direction", "type", "value", "cooldown")))
 
 
 def _cooldowns(conditions: Sequence[Condition], made: Imported) -> None:
@@ -152,7 +155,7 @@ def _others(body: Given, made: Imported) -> None:
 
 def _notification(given: Given, made: Imported) -> None:
     email = given.at("email")
-    wants = email.listed("customEmails") or any(
+    wants = email.is_filled("customEmails") or any(
         email.flag(name, default=False)
         for name in ("sendToSubscriptionAdministrator", "sendToSubscriptionCoAdministrators")
     )
@@ -169,9 +172,8 @@ def _notification(given: Given, made: Imported) -> None:
         )
         setting = f"{key.replace('-', '_').upper()}_WEBHOOK_URL"
         setting = setting if setting[0].isalpha() else f"W_{setting}"
+        what = "the address of the webhook, which is a secret: the setting had it as serviceUri"
+        setting = made.setting(setting, hook.raw("serviceUri"), what)
         made.webhooks[key] = {"url": setting, "format": "azure_autoscale"}
-        made.settings[setting] = (
-            "the address of the webhook, which is a secret: the setting had it as serviceUri"
-        )
         if hook.at("properties").names():
             made.note("properties of a webhook", "the body is the same but for these, which are not sent")

@@ -16,6 +16,13 @@ _MOST = 1e12
 _ABSENT = ("", "null", "~")
 """What a text is that stands for no value: YAML is read as texts."""
 
+_ARM = re.compile(r"\[(?!\[).*\]", re.DOTALL)
+_PLACEHOLDERS = (
+    (re.compile(r"\{\{.*?\}\}", re.DOTALL), "a template of Helm is not rendered here: give what `helm template CHART` prints"),
+    (re.compile(r"\$\{\w[^}]*\}|\$\([A-Z]\w*\)|#\{.+?\}#"), "a variable is not replaced here: give what is deployed"),
+)  # fmt: skip
+"""What stands in the place of a value, to be filled in by another tool, and what to do about it."""
+
 
 class UnreadableError(ValueError):
     """The document does not hold what it has to; the text says where, what was found, and what is accepted."""
@@ -36,6 +43,10 @@ class Given:
         self._unasked.pop(name.casefold(), None)
         return not (value is None or (isinstance(value, str) and value.strip().casefold() in _ABSENT))
 
+    def is_filled(self, name: str) -> bool:
+        """Whether there is a value that is no empty list."""
+        return self.has(name) and self._values[name.casefold()] != []
+
     @property
     def unasked(self) -> tuple[str, ...]:
         """The names, as they are written, of values that nobody has asked for."""
@@ -49,11 +60,16 @@ class Given:
         """A table within tables; an empty one where it is not there."""
         inner: Given = self
         for name in names:
-            inner = Given(inner._values.get(name.casefold()), f"{inner.path}.{name}")
+            value = inner._values.get(name.casefold())
+            if isinstance(value, str) and unresolved(value):
+                raise inner.unreadable(name, "a table is accepted")
+            inner = Given(value, f"{inner.path}.{name}")
         return inner
 
     def tables(self, name: str) -> list[Given]:
         value = self._values.get(name.casefold())
+        if isinstance(value, str) and self.has(name):
+            raise self.unreadable(name, "a list is accepted")
         entries = value if isinstance(value, list) else []
         return [Given(entry, f"{self.path}.{name}[{index}]") for index, entry in enumerate(entries)]
 
@@ -61,9 +77,20 @@ class Given:
         """The plain values of a list; a single one is a list of one."""
         value = self._values.get(name.casefold())
         entries = value if isinstance(value, list) else [value] if self.has(name) else []
+        for entry in entries:
+            if isinstance(entry, str) and (why := unresolved(entry)):
+                raise UnreadableError(f"{self.path}.{name}: found {shorten(one_line(entry), 60)}; {why}")
         return [entry for entry in entries if isinstance(entry, str | int | float)]
 
     def text(self, name: str, default: str = "") -> str:
+        """A text that says what it means: one that another tool has to fill in first is refused."""
+        text = self.raw(name, default)
+        if self.has(name) and unresolved(text):
+            raise self.unreadable(name, "a value is accepted")
+        return text
+
+    def raw(self, name: str, default: str = "") -> str:
+        """A text as it stands, such as a name, which may look like what another tool has to fill in."""
         value = self._values.get(name.casefold())
         if not self.has(name):
             return default
@@ -126,7 +153,7 @@ class Given:
     def pairs(self) -> list[tuple[str, str]]:
         """Names, in lower case, with those values that are plain."""
         plain = (name for name, value in self._values.items() if isinstance(value, str | int | float))
-        return [(one_line(name), self.text(name)) for name in plain]
+        return [(one_line(name), self.raw(name)) for name in plain]
 
     def unreadable(self, name: str, accepted: str) -> UnreadableError:
         value = self._values.get(name.casefold())
@@ -134,12 +161,17 @@ class Given:
             value, Mapping | list
         )  # which may refer to itself, or to more than there is memory for
         text = "a table or a list" if nested else one_line(str(value))
-        hint = (
-            "; an expression of a template is not resolved here: give what is deployed, by `az monitor autoscale show`"
-            if text.startswith("[")
-            else ""
+        hint = unresolved(text)
+        return UnreadableError(
+            f"{self.path}.{name}: found {shorten(text, 60)}; {accepted}{hint and f'; {hint}'}"
         )
-        return UnreadableError(f"{self.path}.{name}: found {shorten(text, 60)}; {accepted}{hint}")
+
+
+def unresolved(text: str) -> str:
+    """Why a text says nothing yet: another tool has to fill it in. Empty for any other."""
+    if _ARM.fullmatch(text):
+        return "an expression of a template is not resolved here: give what is deployed, by `az monitor autoscale show`"
+    return next((why for pattern, why in _PLACEHOLDERS if pattern.search(text)), "")
 
 
 def objects_in(document: Any, levels: int = 4) -> Iterator[Any]:

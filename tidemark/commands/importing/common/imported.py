@@ -30,6 +30,9 @@ SCALERS = {
 }
 """How a resource of a type is scaled."""
 
+THIS_TARGET = "{this target}"
+"""Stands in a note for the name of the target, which is known once all targets are."""
+
 AT_ZERO = frozenset({"virtual_machine_scale_set", "container_app_minimum"})
 """Kinds that can be zero."""
 
@@ -46,6 +49,10 @@ class Imported:
     webhooks: dict[str, dict[str, Any]] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    meant: dict[str, str] = field(default_factory=dict, repr=False)
+    """What each app setting stands for, of all targets of a run: two that stand for different things have two names. Never written."""
+    authentication: str = ""
+    """The TriggerAuthentication of the trigger that is read."""
 
     def note(self, what: str, why: str) -> None:
         """Notes something that is not carried over, or not as it was: why, and what to do."""
@@ -64,6 +71,15 @@ class Imported:
             return
         self.table["scaler"] = "advice"
         self.note("what is scaled", why)
+
+    def setting(self, name: str, stands_for: str, value: str, *, suffix: str = "") -> str:
+        """The name of an app setting that stands for this, without its suffix; numbered where the name stands for something else."""
+        for count in range(1, len(self.meant) + 2):
+            numbered = name if count == 1 else f"{name}{count}"
+            if self.meant.setdefault(f"{numbered}{suffix}", stands_for) == stands_for:
+                break
+        self.settings[f"{numbered}{suffix}"] = value
+        return numbered
 
     def metric(self, name: str, options: dict[str, Any]) -> str:
         """Adds a metric, or finds the same one; returns its name."""
@@ -101,6 +117,7 @@ def written(targets: Sequence[Imported], source: str) -> Written:
     webhooks: dict[str, Any] = {}
     settings: dict[str, str] = {}
     for name, imported in zip(names, targets, strict=True):
+        imported.notes = [note.replace(THIS_TARGET, name) for note in imported.notes]
         for key, hook in imported.webhooks.items():  # two settings may have one name
             webhooks[key if key not in webhooks else f"{key}-{len(webhooks) + 1}"] = {
                 **hook,

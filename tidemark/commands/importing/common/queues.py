@@ -7,6 +7,7 @@ from typing import Any
 
 from scaling.resource_id import ResourceId
 from tidemark.commands.importing.common.imported import Imported, setting_name
+from tidemark.foundation.app_settings import STORAGE
 
 BUS = "fullyQualifiedNamespace"
 QUEUES = "queueServiceUri"
@@ -20,15 +21,32 @@ def add_identity_connection(made: Imported, kind: str, host: str, suffix: str = 
     with `suffix` in another cloud.
     """
     whole = host if "." in host else f"{host}.{suffix or HOSTS[kind]}"
-    name = setting_name(host.partition(".")[0])
-    made.settings[f"{name}__{kind}"] = whole if kind == BUS else f"https://{whole}/"
-    return name
+    value = whole if kind == BUS else f"https://{whole}/"
+    return made.setting(setting_name(host.partition(".")[0]), value, value, suffix=f"__{kind}")
 
 
-def add_setting(made: Imported, name: str, what: str) -> str:
-    """The name of an app setting that its owner has to fill in."""
-    name = name if re.fullmatch(r"[A-Za-z]\w{0,79}", name, re.ASCII) else setting_name(name)
-    made.settings.setdefault(name, what)
+def add_setting(made: Imported, name: str, what: str, stands_for: str) -> str:
+    """The name of an app setting that its owner has to fill in; one that stands for the same has the same name."""
+    return made.setting(setting_name(name), stands_for, what)
+
+
+def add_variable(made: Imported, name: str, what: str) -> str:
+    """The name of an app setting for an environment variable of the workload, which other workloads may have with another value."""
+    if name == STORAGE or not re.fullmatch(r"[A-Za-z]\w{0,79}", name, re.ASCII):
+        own = made.setting(setting_name(made.name, name), f"{made.source} {name}", f"{what}, there {name}")
+        if name == STORAGE:
+            made.note(
+                f"{name} of the workload",
+                f"this app keeps its own state in {name}, so the app setting {own} takes its place",
+            )
+        return own
+    other = made.meant.setdefault(name, made.source)
+    if other != made.source:
+        made.note(
+            f"the app setting {name}",
+            f"{other} reads a variable of this name, too, and this app has one of it: where the two differ, name another one here",
+        )
+    made.settings[name] = what
     return name
 
 

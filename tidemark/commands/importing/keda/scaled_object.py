@@ -10,7 +10,7 @@ from typing import Any
 
 from scaling.rules.expression import Expression
 from tidemark.commands.importing.common.given import Given, UnreadableError
-from tidemark.commands.importing.common.imported import AT_ZERO, Imported, number, span_text
+from tidemark.commands.importing.common.imported import AT_ZERO, THIS_TARGET, Imported, number, span_text
 from tidemark.commands.importing.keda.triggers import Trigger, read_trigger
 from tidemark.foundation.expressions.parsing import ExpressionError
 
@@ -22,30 +22,30 @@ MOST = 20
 """Triggers of an object. Chosen: the windows of as many metrics, 12 h long, are within what a target stores."""
 
 _PAUSED = "autoscaling.keda.sh/paused"
+_ONE_WAY = {"-scale-in": "in", "-scale-out": "out"}
 _COALESCE = re.compile(r"([A-Za-z_]\w*)\s*\?\?\s*(\w+(?:\.\w+)?)")
 
 
 def is_scaled_object(given: Given) -> bool:
-    return given.text("kind") in {"ScaledObject", "ScaledJob"}
+    return given.raw("kind") in {"ScaledObject", "ScaledJob"}
 
 
-def read_scaled_object(given: Given, resource_id: str = "") -> Imported:
-    """The target that `resource_id` names; without it, advice for KEDA as the executor. Raises UnreadableError."""
+def read_scaled_object(given: Given, resource_id: str, meant: dict[str, str]) -> Imported:
+    """The target that `resource_id` names; without it, advice for KEDA as the executor. `meant` is what the app settings of the run
+    stand for. Raises UnreadableError.
+    """
     meta, spec = given.at("metadata"), given.at("spec")
     name = meta.text("name", "scaled-object")
-    if given.text("kind") == "ScaledJob":
+    if given.raw("kind") == "ScaledJob":
         raise UnreadableError(
             f"{given.path}: {name} is a ScaledJob, which starts a job for each message and has nothing to scale in; "
             "Tidemark scales what runs, so there is no equivalent"
         )
-    made = Imported(name, f"ScaledObject {meta.text('namespace', 'default')}/{name}")
-    made.scaled_by(
-        resource_id,
-        f"{spec.at('scaleTargetRef').text('kind', 'Deployment')} {spec.at('scaleTargetRef').text('name', '?')} is no resource of "
-        "Azure, so the target gives advice, which KEDA can carry out (docs/targets.md); or name a plan, an app or a scale set by --resource-id",
-    )
+    made = Imported(name, f"ScaledObject {meta.text('namespace', 'default')}/{name}", meant=meant)
+    made.scaled_by(resource_id, _why_advice(spec.at("scaleTargetRef"), resource_id))
     _bounds(spec, made)
     _paces(spec, made)
+    noted = len(made.notes)
     if len(spec.tables("triggers")) > MOST:
         raise UnreadableError(
             f"{spec.path}.triggers: found {len(spec.tables('triggers'))}; accepted are {MOST}"
@@ -55,19 +55,49 @@ def read_scaled_object(given: Given, resource_id: str = "") -> Imported:
         for trigger in spec.tables("triggers")
     ]
     triggers = [rule for rule in rules if rule is not None]
+    if not triggers:
+        why = "; ".join(made.notes[noted:])
+        found = f"none of them can be carried over: {why}" if why else "found none"
+        raise UnreadableError(f"{spec.path}.triggers of {made.name}: {found}")
     _rules(spec, triggers, made)
     _fallback(spec, made)
     for key, value in given.at("metadata", "annotations").pairs():
         if key.startswith(_PAUSED) and value.casefold() != "false":
-            made.note(
-                f"annotation {key}: {value}",
-                f"an order is no policy: give it by `tidemark order pause {name}` or `tidemark order override {name}`",
-            )
+            made.note(f"annotation {key}: {value}", _order_for(key.removeprefix(_PAUSED), value))
     return made
+
+
+def _why_advice(workload: Given, resource_id: str) -> str:
+    if resource_id:
+        return (
+            f"{resource_id} is of a type that is not known here, so the target gives advice only; docs/targets.md has what else can be "
+            "scaled: correct `scaler`"
+        )
+    return (
+        f"{workload.text('kind', 'Deployment')} {workload.text('name', '?')} is no resource of Azure, so the target gives advice, which KEDA can "
+        "carry out (docs/targets.md); or name a plan, a container app or a scale set by --resource-id"
+    )
+
+
+def _order_for(paused: str, value: str) -> str:
+    """What takes the place of an annotation that pauses; `paused` is the end of its name."""
+    if paused in _ONE_WAY:
+        return f'select = "disabled" in [targets.{THIS_TARGET}.{_ONE_WAY[paused]}] does the same'
+    order = (
+        f"override {THIS_TARGET} {value}"
+        if paused == "-replicas" and value.isdecimal()
+        else f"pause {THIS_TARGET}"
+    )
+    return f"an order is no policy: give it by `tidemark order {order}`"
 
 
 def _bounds(spec: Given, made: Imported) -> None:
     low, high = spec.whole("minReplicaCount", 0), spec.whole("maxReplicaCount", 100)
+    if high < low:
+        made.note(
+            f"maxReplicaCount {high} with minReplicaCount {low}",
+            f"KEDA accepts no maximum below the minimum; {low} is written for both",
+        )
     if spec.has("idleReplicaCount") and low > 0:
         made.note(
             f"idleReplicaCount {spec.whole('idleReplicaCount', 0)} with minReplicaCount {low}",
@@ -135,10 +165,6 @@ def _rules(spec: Given, triggers: list[Trigger], made: Imported) -> None:
     modifiers = spec.at("advanced", "scalingModifiers")
     counted = [trigger for trigger in triggers if trigger.metric]
     floors = [trigger.schedule for trigger in triggers if trigger.schedule]
-    if not triggers:
-        raise UnreadableError(
-            f"{spec.path}.triggers of {made.name}: none of them can be carried over: {'; '.join(made.notes) or 'there are none'}"
-        )
     if modifiers.has("formula"):
         made.rules.append(_formula(modifiers, counted, made))
     else:

@@ -19,6 +19,7 @@ from tidemark.commands.importing.common.queues import (
     QUEUES,
     add_identity_connection,
     add_setting,
+    add_variable,
     full_id,
 )
 from tidemark.commands.importing.keda.crons import floors_of
@@ -69,11 +70,12 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
             "there is no collector for it; prometheus, http_json, log_query or a class of your own can read its number",
         )
         return None
+    made.authentication = given.at("authenticationRef").text("name")
     counted = reader(meta, where, made)
     if counted is None:
         return None
     if given.has("authenticationRef"):
-        ref = given.at("authenticationRef").text("name", "?")
+        ref = made.authentication or "?"
         made.note(
             f"TriggerAuthentication {ref} of {where}",
             "it is not read: the app's identity, or the app settings that it needs, take its place",
@@ -134,8 +136,11 @@ def _connection(
 ) -> str:
     name = meta.text(key)
     what = what or "connection"
-    meaning = f"the {what} of {where}, as the workload has it" if name else f"the {what} of {where}"
-    return add_setting(made, name or f"{made.name} {what}", meaning)
+    if name:
+        return add_variable(made, name, f"the {what} of {where}, as the workload has it")
+    ref = made.authentication
+    whole = f"the {what} of {where}{ref and f', from TriggerAuthentication {ref}'}"
+    return add_setting(made, f"{made.name} {what}", whole, f"{made.source} {what} {ref}")
 
 
 def _bus(meta: Given, where: str, made: Imported) -> _Read | None:
@@ -243,6 +248,7 @@ def _hub(meta: Given, where: str, made: Imported) -> _Read:
             made,
             f"{made.name} event hub",
             f"the name of the event hub of {where}, which its connection string had",
+            f"{made.source} {connection}",
         )
         hub = f"%{setting}%"
     strategy = meta.text("checkpointStrategy").casefold()
@@ -322,6 +328,7 @@ def _address(meta: Given, key: str, where: str, made: Imported) -> str:
         made,
         f"{made.name} {key}",
         f"the address of {where}: https, or a host that TIDEMARK_TRUSTED_HOSTS names",
+        url or f"{made.source} {where}",
     )
     made.note(
         f"{key} of {where}",
@@ -345,9 +352,8 @@ def _monitor(meta: Given, where: str, made: Imported) -> _Read | None:
         meta.text("resourceURI").strip("/"),
     ))  # fmt: skip
     if not full_id(resource):
-        setting = add_setting(
-            made, f"{made.name} resource id", f"the full id of {meta.text('resourceURI', 'the resource')}"
-        )
+        what = f"the full id of {meta.text('resourceURI', 'the resource')}"
+        setting = add_setting(made, f"{made.name} resource id", what, resource)
         resource = f"%{setting}%"
     aggregation = meta.text("metricAggregationType", "Average").casefold()
     if aggregation not in _AGGREGATIONS:
