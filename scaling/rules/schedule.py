@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from scaling.model import Reason, Verdict
 from scaling.rules.view import MetricsView
@@ -61,7 +62,9 @@ class Period(
     days: str = "daily"
     begin: str = "00:00"
     end: str = "24:00"
-    on: tuple[str, ...] = ()
+    on: Annotated[
+        tuple[str, ...], Meta(min_length=1)
+    ] = ()  # an empty one would hold on no date, or on all of them
     not_on: tuple[str, ...] = ()
     floor: int | None = None
     ceiling: int | None = None

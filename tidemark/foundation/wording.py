@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from math import isfinite
@@ -77,8 +78,37 @@ def why_refused(value: object, error: msgspec.ValidationError, wanted: Any) -> s
     """
     text = str(error)
     if text.startswith(("Expected ", "Invalid ")):
-        return f"found {value!r}; accepted: {accepted(wanted)}"
+        place, found, info = _within(value, inspect.type_info(wanted), text)
+        return f"found {found!r}{place and f' at {place}'}; accepted: {_described(info)}"
+    if (unknown := _UNKNOWN.match(text)) is not None:
+        place, _, info = _within(value, inspect.type_info(wanted), text)
+        if isinstance(info, inspect.StructType):
+            names = ", ".join(field.encode_name for field in info.fields)
+            return f"found '{unknown[1]}'{place and f' at {place}'}; accepted: {names}"
     return f"found {value!r}: {text}"
+
+
+def _within(value: Any, info: inspect.Type, text: str) -> tuple[str, Any, inspect.Type]:
+    """The place within a value that an error names (`- at `$[0].on``), what is there, and its type; as far as both can be followed."""
+    place = ""
+    for index, name in _STEPS.findall(text.rpartition("- at `$")[2]):
+        if (
+            index
+            and isinstance(info, inspect.ListType | inspect.VarTupleType)
+            and isinstance(value, list | tuple)
+        ):
+            value, info = value[int(index)], info.item_type
+        elif name and isinstance(info, inspect.StructType) and isinstance(value, Mapping) and name in value:
+            fields = {field.encode_name: field.type for field in info.fields}
+            value, info = value[name], fields[name]
+        else:
+            break
+        place += f"[{index}]" if index else f".{name}"
+    return place, value, info
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_STEPS = re.compile(r"\[(\d+)\]|\.(\w+)")
 
 
 def accepted(wanted: Any) -> str:
@@ -101,7 +131,7 @@ def _described(info: inspect.Type) -> str:
         case inspect.FloatType():
             return " ".join(["a number", *_limits(info)])
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
-            return f"a list of {_described(info.item_type)}"
+            return f"a list of {_described(info.item_type)}{', not empty' if info.min_length else ''}"
         case inspect.TupleType():
             return f"a list of {', '.join(map(_described, info.item_types))}"
     return _WORDS.get(type(info)) or type(info).__name__.removesuffix("Type").lower()

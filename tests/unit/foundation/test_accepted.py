@@ -27,6 +27,11 @@ class Inner(Struct):
             raise ValueError("x is below zero")
 
 
+class Strict(Struct, forbid_unknown_fields=True, rename={"begin": "from"}):
+    on: list[str] = []
+    begin: str = ""
+
+
 @pytest.mark.parametrize(
     ("wanted", "value", "words"),
     [
@@ -36,7 +41,12 @@ class Inner(Struct):
         (Annotated[int, Meta(ge=1, le=9)], 10, "found 10; accepted: a whole number from 1 up to 9"),
         (Annotated[float, Meta(gt=0, lt=0.5)] | None, 1.5, "found 1.5; accepted: a number above 0 below 0.5"),
         (bool, "yes", "found 'yes'; accepted: true or false"),
-        (list[str], [{"a": 1}], "found [{'a': 1}]; accepted: a list of text"),
+        (list[str], [{"a": 1}], "found {'a': 1} at [0]; accepted: text"),
+        (Annotated[list[str], Meta(min_length=1)], [], "found []; accepted: a list of text, not empty"),
+        (list[Inner], [{"x": 1}, {"x": "y"}], "found 'y' at [1].x; accepted: a whole number"),
+        (list[Strict], [{"on": "12-25"}], "found '12-25' at [0].on; accepted: a list of text"),
+        (list[Strict], [{"onn": ["12-25"]}], "found 'onn' at [0]; accepted: on, from"),
+        (dict[str, list[int]], {"a": [1, "x"]}, "found {'a': [1, 'x']}; accepted: a table"),
         (str | list[int], 2.5, "found 2.5; accepted: text or a list of a whole number"),
         (tuple[str, ...], "a", "found 'a'; accepted: a list of text"),
         (dict[str, str], ["a"], "found ['a']; accepted: a table"),

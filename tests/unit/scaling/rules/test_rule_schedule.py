@@ -192,6 +192,7 @@ def test_days_may_wrap_around_the_week():
         ([{"floor": -1}], "periods[0].floor"),
         ([{"floor": 5, "ceiling": 4}], "periods[0].floor"),
         ([{"floor": 1}, {"start": "08:00", "floor": 1}], "periods"),
+        ([{"floor": 1, "on": []}], "periods"),
         ([{"floor": 1, "on": ["2026-02-29"]}], "periods[0].on"),
         ([{"floor": 1, "on": ["02-30"]}], "periods[0].on"),
         ([{"floor": 1, "on": ["2026-12-25..12-26"]}], "periods[0].on"),

@@ -7,7 +7,9 @@ from typing import Any
 
 from scaling.resource_id import ResourceId
 from tidemark.commands.importing.common.imported import Imported, setting_name
-from tidemark.foundation.app_settings import STORAGE
+
+STORAGE = "AzureWebJobsStorage"
+"""Where this app keeps its own state."""
 
 BUS = "fullyQualifiedNamespace"
 QUEUES = "queueServiceUri"

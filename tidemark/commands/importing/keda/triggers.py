@@ -75,9 +75,8 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
     if counted is None:
         return None
     if given.has("authenticationRef"):
-        ref = made.authentication or "?"
         made.note(
-            f"TriggerAuthentication {ref} of {where}",
+            f"TriggerAuthentication {made.authentication or '?'} of {where}",
             "it is not read: the app's identity, or the app settings that it needs, take its place",
         )
     target = meta.number(counted.target, counted.default)
