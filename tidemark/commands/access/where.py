@@ -28,6 +28,7 @@ from tidemark.foundation.http.which_app import NAME_AN_APP, check_app, reached, 
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
+from tidemark.foundation.wording import file_problem
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
 
@@ -109,6 +110,18 @@ def _run(
         fail(str(error))
     except ConflictError:
         fail("other orders for this target kept arriving; try again")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of a file, or nothing: what is cut off by a full disk is no configuration. Raises OSError that names the file in words."""
+    half = path.with_name(f"{path.name}.half")
+    try:
+        half.write_text(text, encoding="utf-8")
+        half.replace(path)
+    except FileNotFoundError:
+        raise OSError(f"{path} cannot be written: there is no folder {path.parent}") from None
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {file_problem(error)}") from error
 
 
 def next_command(out: Path, linted: Path, root: Path) -> str:

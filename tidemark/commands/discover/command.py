@@ -16,7 +16,7 @@ from typer import Option
 
 from scaling.scalers.arm.clients import ENDPOINT, manager_text, open_resources
 from scaling.scalers.arm.errors import classify
-from tidemark.commands.access.where import Root, fail, next_command
+from tidemark.commands.access.where import Root, fail, next_command, write_whole
 from tidemark.commands.discover.found import Discovery
 from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import Written, written
@@ -109,7 +109,7 @@ def keep(out: Path, made: Written, settings_file: Path | None) -> None:
     if settings_file is not None and made.settings and settings_file.name == ".env":
         there = settings_file.read_text(encoding="utf-8-sig") if settings_file.exists() else ""
         gap = "\n" if there and not there.endswith("\n") else ""
-        _write(
+        write_whole(
             settings_file, there + gap + "".join(f"{name}={value}\n" for name, value in made.settings.items())
         )
     elif settings_file is not None and made.settings:
@@ -117,15 +117,8 @@ def keep(out: Path, made: Written, settings_file: Path | None) -> None:
         there = json.loads(settings_file.read_text(encoding="utf-8-sig")) if settings_file.exists() else {}
         values = {**made.settings, **there.get("Values", {})}
         document = {"IsEncrypted": False, **there, "Values": values}
-        _write(settings_file, json.dumps(document, indent=2) + "\n")
-    _write(out, made.text)
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it, or nothing: what is cut off by a full disk is no configuration."""
-    half = path.with_name(f"{path.name}.half")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+        write_whole(settings_file, json.dumps(document, indent=2) + "\n")
+    write_whole(out, made.text)
 
 
 def _tell(out: Path, resources: Discovery, made: Written, settings_file: Path | None) -> None:

@@ -62,7 +62,7 @@ def init_command(
         source = _source(namespace, storage_account, queue, topic, subscription)
         most = maximum or _whole(_ask("The most instances, for the bill", "--maximum"))
         wait = wait or _ask("How long may a message wait, such as 5m", "--wait")
-        positive_duration(wait)
+        _check_wait(wait)
         of_plan = "".join(subscriptions_of([target.resource_id]))
         made = written(Discovery(of_plan, (target,), (source,), command="init"), settings)
         made = _with(made, maximum=most, wait=f'"{wait}"', concurrency=concurrency)
@@ -94,8 +94,10 @@ def _source(namespace: str, account: str, queue: str, topic: str, subscription: 
     if account:
         if topic:
             raise ValueError("--topic: a storage account has none; --queue is accepted")
-        return FoundSource("storage_queue", "", f"{_name(account)}.queue.core.windows.net", (queue,))
-    host = f"{_name(namespace)}.servicebus.windows.net"
+        return FoundSource(
+            "storage_queue", "", f"{_name(account, '--storage-account')}.queue.core.windows.net", (queue,)
+        )
+    host = f"{_name(namespace, '--namespace')}.servicebus.windows.net"
     if queue:
         return FoundSource("service_bus_queue", "", host, (queue,))
     if not subscription:
@@ -103,11 +105,13 @@ def _source(namespace: str, account: str, queue: str, topic: str, subscription: 
     return FoundSource("service_bus_subscription", "", host, (topic, subscription))
 
 
-def _name(text: str) -> str:
+def _name(text: str, option: str) -> str:
     """The name of a namespace or account, also of its address or resource id."""
     name = text.strip().rstrip("/").rpartition("/")[2].partition(".")[0].partition(":")[0]
     if not re.fullmatch(r"[A-Za-z0-9-]{3,50}", name):
-        raise ValueError(f"found '{text}'; the name of a namespace or storage account is accepted")
+        raise ValueError(
+            f"{option}: found '{text}'; accepted is a name of 3 to 50 letters, digits and -, or its address or resource id"
+        )
     return name
 
 
@@ -115,6 +119,13 @@ def _whole(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise ValueError(f"--maximum: found '{text}'; accepted are whole numbers of 1 or more")
     return int(text)
+
+
+def _check_wait(text: str) -> None:
+    try:
+        positive_duration(text)
+    except ValueError as error:
+        raise ValueError(f"--wait: {error}") from None
 
 
 def _with(made: Written, **values: Any) -> Written:

@@ -93,6 +93,10 @@ LISTED = 200
 """Entries of a kind that are listed as comments. Chosen: a person reads the file."""
 
 
+_PATTERN = {"*", "?"}
+"""In a name that stands for many queues, of which nobody knows how what is processed is spread."""
+
+
 class Written(Struct, frozen=True):
     """`text` is the file, `settings` the app settings that it names and that are not there yet, with their values."""
 
@@ -118,9 +122,10 @@ def written(resources: Discovery, settings: Mapping[str, str]) -> Written:
         for target in resources.targets
     ]
     needed = dict(connections.needed)  # what is only listed needs its settings once it is used
-    listed = [", ".join(_metric(source, connections)) for source in resources.sources]
+    named = resources.command == "init"  # by whoever asks: there is nothing to choose from
+    listed = [", ".join(_metric(source, connections)) for source in resources.sources if not named]
     rest = [
-        *_commented("Other backlogs, to be put in place of a guess", listed),
+        *_commented("Backlogs that were found, to be put in place of a guess", listed),
         *_commented("Left out", resources.left_out),
         *_commented("Could not be read", resources.unread),
     ]
@@ -197,7 +202,7 @@ def _by_wait(source: FoundSource, name: str, table: str, connections: _Connectio
         yield from _metric(source, connections)
         yield 'count = "oldest_age"'
         yield 'unit = "s"'
-        if source.kind != "storage_queue" and not source.partitioned:
+        if source.kind != "storage_queue" and not (source.partitioned or _PATTERN & set(source.path[-1])):
             yield f"concurrency = {AT_ONCE} # guess: as below"
             yield f"instances_of = {_text(name)}"
         yield ""

@@ -12,7 +12,7 @@ from rich.markup import escape
 from typer import Argument, Option
 
 from scaling.resource_id import ResourceId
-from tidemark.commands.access.where import Root, fail, next_command, settings_of
+from tidemark.commands.access.where import Root, fail, next_command, settings_of, write_whole
 from tidemark.commands.importing.azure_monitor.setting import is_autoscale, read_autoscale_setting
 from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported, Written, written
@@ -20,8 +20,8 @@ from tidemark.commands.importing.documents import MOST_BYTES, objects_of
 from tidemark.commands.importing.keda.scaled_object import is_scaled_object, read_scaled_object
 from tidemark.foundation.app_settings import COMMAND_ROOT, policy_file
 from tidemark.foundation.log.terminal import Console
-from tidemark.foundation.sanitize import describe_error, one_line, without_secrets
-from tidemark.foundation.wording import count_text
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.wording import count_text, file_problem
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console()
@@ -54,16 +54,8 @@ def import_command(
             ResourceId.parse(resource_id)
         imported, refused = import_objects(objects_of(_read(file), file.name), file.name, resource_id)
         made = written(imported, file.name)
-        if not out.parent.is_dir():
-            raise UnreadableError(
-                f"{out} cannot be written: there is no folder {out.parent}; make it, or name another file with --out"
-            )
-        half = out.with_name(f"{out.name}.half")
-        half.write_text(made.text, encoding="utf-8")
-        half.replace(out)
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else describe_error(error))
-    except ValueError as error:
+        write_whole(out, made.text)
+    except (ValueError, OSError) as error:
         fail(str(error))
     _report(out, made, refused)
     console.print(escape(next_command(out, linted, root)), soft_wrap=True)
@@ -74,8 +66,11 @@ def import_command(
 def _read(file: Path) -> bytes:
     if str(file) == "-":
         return sys.stdin.buffer.read(MOST_BYTES + 1)
-    with file.open("rb") as opened:
-        return opened.read(MOST_BYTES + 1)
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableError(f"{file}: {file_problem(error)}") from error
 
 
 def import_objects(objects: list[Any], name: str, resource_id: str = "") -> tuple[list[Imported], list[str]]:

@@ -73,6 +73,17 @@ def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
     assert values == {"OrdersBus__fullyQualifiedNamespace": "orders-bus.servicebus.windows.net"}
 
 
+@pytest.mark.parametrize("entity", [("--queue", "orders-*"), ("--topic", "t", "--subscription", "a?")])
+def test_a_pattern_makes_a_file_that_lint_accepts(tmp_path, entity):
+    words = ["init", "--plan", PLAN, "--namespace", "orders-bus", *entity, "--maximum", "3", "--wait", "1m"]
+
+    assert run(tmp_path, *words).exit_code == 0
+    assert run(tmp_path, "lint").exit_code == 0
+    assert "Backlogs" not in (tmp_path / "tidemark.toml").read_text(), (
+        "what was named is nothing to choose from"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -81,7 +92,7 @@ def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
         (("--plan", PLAN), "--namespace or --storage-account: is missing"),
         (
             ("--plan", PLAN, "--namespace", "b u s", "--queue", "q"),
-            "the name of a namespace or storage account is accepted",
+            "--namespace: found 'b u s'; accepted is a name of 3 to 50 letters, digits and -",
         ),
         (("--plan", PLAN, "--namespace", "bus", "--topic", "t"), "--subscription: is missing"),
         (
@@ -89,7 +100,14 @@ def test_the_settings_that_are_missing_are_shown_or_added(tmp_path):
             "--topic: a storage account has none",
         ),
         (("--plan", PLAN, *BUS, "--topic", "t"), "--queue and --topic: one of them"),
-        (("--plan", PLAN, *BUS, "--maximum", "3", "--wait", "60"), "durations"),
+        (
+            ("--plan", PLAN, *BUS, "--maximum", "3", "--wait", "60"),
+            "--wait: found '60'; accepted are durations",
+        ),
+        (
+            ("--plan", PLAN, *BUS, "--queue", "q", "--maximum", "3", "--wait", "1m", "--out", "no/a.toml"),
+            "no/.env cannot be written: there is no folder no",
+        ),
     ],
 )
 def test_an_answer_that_is_missing_or_wrong_is_told_and_nothing_is_written(tmp_path, words, told):

@@ -85,7 +85,7 @@ def test_what_is_left_out_of_a_file_is_told_and_is_a_failure(tmp_path):
         (["gone.json"], "error: gone.json: No such file or directory"),
         (
             ["setting.json", "--out", "none/at/all.toml"],
-            "all.toml cannot be written: there is no folder none/at; make it, or name another file with --out",
+            "all.toml cannot be written: there is no folder none/at",
         ),
         (["empty.json"], "found nothing; accepted are autoscale settings"),
         (["empty.json", "--resource-id", "plan"], "accepted is the full resource id"),
