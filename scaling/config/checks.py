@@ -138,8 +138,24 @@ def missing_connections(reader: Reader, target: str, options: Mapping[str, Any])
         where = reader.shared.where(f"{reader.path}.{option}")
         text = f"{where}: there is no app setting '{name}', nor any that begins with '{name}__'"
         text += f"; {hint}" if hint else ""
+        text = f"{where}: the app setting '{name}' is empty" if name in settings else text
         findings.append(Finding(Severity.ERROR, "no_connection", target, one_line(text)))
     return findings
+
+
+def refused_addresses(reader: Reader, target: str, params: Any) -> list[Finding]:
+    """Addresses that no read would call, by the app settings. They end the metric, not the app, so they are findings."""
+    refused = getattr(params, "refused", None)
+    problems = {} if refused is None else refused(reader.shared.settings)
+    return [
+        Finding(
+            Severity.ERROR,
+            "refused_address",
+            target,
+            one_line(f"{reader.shared.where(f'{reader.path}.{option}')}: {text}"),
+        )
+        for option, text in problems.items()
+    ]
 
 
 def check_counter(reader: Reader, count: str, options: Mapping[str, Any], growing: Collection[str]) -> None:

@@ -20,6 +20,7 @@ from scaling.config.checks import (
     check_settable,
     facts_of,
     missing_connections,
+    refused_addresses,
 )
 from scaling.config.limits_table import read_drain, read_fallback, read_paces, read_plateau
 from scaling.config.metric_window import read_window, with_timing
@@ -246,6 +247,8 @@ class TargetTable:
         shown = problems_as_written(problems, options, lambda values: parsed(values)[1])
         for option, text in shown.items():
             reader.problem(option, text)
+        if params is not None and not shown and ":" not in kind:
+            self.findings += refused_addresses(reader, self._name, params)
         return None if shown else params
 
     def _metrics(self) -> dict[str, policy.MetricSpec]:

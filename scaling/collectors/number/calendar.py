@@ -13,11 +13,12 @@ import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import Asking, Number, NumberCollector
-from scaling.collectors.number.endpoint import SETTING_NAME
+from scaling.collectors.number.endpoint import SETTING_NAME, address_problems
 from scaling.ports import CollectError
 from scaling.schedules.dates import parse_clock
 from scaling.schedules.icalendar import MAX_BYTES, Event, days_of, parse_calendar
 from scaling.schedules.timetable import zone_of
+from tidemark.foundation.http.outward import trusted_hosts
 from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_address
 from tidemark.foundation.wording import duration_text
@@ -70,6 +71,12 @@ class CalendarCollector(NumberCollector):
                 except ValueError as error:
                     problems[option] = str(error)
             return problems
+
+        def refused(self, settings: Mapping[str, str]) -> dict[str, str]:
+            """Why no read would call the address that the app setting holds, by the option."""
+            url = _over_https(settings.get(self.url_setting, "").strip())
+            named = f"app setting {self.url_setting}"
+            return address_problems("url_setting", url, trusted_hosts(settings), named) if url else {}
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         url = _over_https(settings.get(params.url_setting, "").strip())

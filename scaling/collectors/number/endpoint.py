@@ -10,7 +10,7 @@ import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import NumberCollector
-from tidemark.foundation.http.outward import AddressError, check_address
+from tidemark.foundation.http.outward import AddressError, check_address, trusted_hosts
 from tidemark.foundation.secrets.known import hide_headers, hide_text
 
 
@@ -22,7 +22,12 @@ class EndpointParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     empty: float | None = None
 
     def problems(self) -> dict[str, str]:
-        return _header_problems(self.headers) | _address_problems(self.url)
+        trusted = frozenset({_host_of(self.url)})  # as a read may find it to be, by the settings
+        return _header_problems(self.headers) | address_problems("url", self.url, trusted)
+
+    def refused(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Why no read would call the address, by the app settings, by the option."""
+        return address_problems("url", self.url, trusted_hosts(settings))
 
 
 class EndpointCollector(NumberCollector):
@@ -75,15 +80,22 @@ def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[st
     return headers
 
 
-def _address_problems(url: str) -> dict[str, str]:
-    """What is wrong with the form of the option `url`, if anything. Each read checks whether it may be called, because that
+def address_problems(option: str, url: str, trusted: frozenset[str], named: str = "it") -> dict[str, str]:
+    """What is wrong with an address, if anything, by the option that says it. Each read checks whether it may be called, because that
     depends on settings and name servers: it fails the metric, not the app.
     """
     try:
-        check_address(url, "it", frozenset({urlsplit(url).hostname or ""}))
-    except (AddressError, ValueError) as error:
-        return {"url": str(error)}
+        check_address(url, named, trusted)
+    except AddressError as error:
+        return {option: str(error).removeprefix("it: ")}
     return {}
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _header_problems(names: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from scaling.collectors.number.calendar import CalendarCollector
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.config.checks import _circles
 from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, Policy, RateLimit
@@ -655,9 +656,29 @@ def test_a_header_is_named_by_an_app_setting_like_a_connection(name, found):
     )
 
 
+@pytest.mark.parametrize(
+    ("metric", "settings", "words"),
+    [
+        ('collector = "http_json"\nurl = "http://x.example/a"\npath = "a"', {}, ".url: 'x.example' is not asked over TLS; accepted is https://HOST/..."),
+        ('collector = "http_json"\nurl = "http://x.example/a"\npath = "a"', {"TIDEMARK_TRUSTED_HOSTS": "x.example"}, None),
+        ('collector = "http_json"\nurl = "https://169.254.169.254/a"\npath = "a"', {}, ".url: 169.254.169.254 is an address of this machine or its link"),
+        ('collector = "calendar"\nurl_setting = "HOLIDAYS"', {"HOLIDAYS": "http://x.example/k3y.ics"}, ".url_setting: app setting HOLIDAYS: 'x.example' is not asked"),
+        ('collector = "calendar"\nurl_setting = "HOLIDAYS"', {"HOLIDAYS": "webcal://x.example/k3y.ics"}, None),
+        ('collector = "calendar"\nurl_setting = "HOLIDAYS"', {"HOLIDAYS": ""}, ".url_setting: the app setting 'HOLIDAYS' is empty"),
+    ],
+)  # fmt: skip
+def test_an_address_that_no_read_would_call_is_a_finding(metric, settings, words):
+    text = minimal(extra=f"[targets.t.metrics.b]\n{metric}")
+    made = load_config(text, name="tidemark.toml", settings={**SETTINGS, **settings}, plug_ins=WithHttp())
+
+    assert [words in each.text for each in made.findings] == ([] if words is None else [True])
+    assert "k3y" not in str(made.findings)
+
+
 class WithHttp(PlugIns):
     def collector_class(self, kind):
-        return HttpJsonCollector if kind == "http_json" else super().collector_class(kind)
+        numbers = {"http_json": HttpJsonCollector, "calendar": CalendarCollector}
+        return numbers.get(kind) or super().collector_class(kind)
 
 
 @pytest.mark.parametrize("name", ["Bus", "Bus__fullyQualifiedNamespace", "BUS:fullyQualifiedNamespace"])
