@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import inf
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -89,8 +89,11 @@ class Matching:
 class MatchingCollector:
     """Reads what matches with collectors of `cls`, of whose options `params` has the pattern."""
 
-    def __init__(self, cls: type[Any], params: Matching, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, cls: type[Any], params: Matching, settings: Mapping[str, str], *, deadline: float = DEADLINE
+    ) -> None:
         self._make = cls
+        self._deadline = deadline
         self._params = params
         self._settings = settings
         self._first = self._make(params, settings)  # keeps the clients that the others share; is never read
@@ -100,6 +103,9 @@ class MatchingCollector:
         self._listed: set[str] = set()
         self._listed_at = -inf
         self._has_matched = False
+        self._gone: set[str] = set()
+        """Those whose read said that they do not exist, until a list that is taken after that shows it, too."""
+        self._answered = 0
         self._finding = asyncio.Lock()
 
     @staticmethod
@@ -111,20 +117,32 @@ class MatchingCollector:
         """Raises CollectError naming the pattern, and those that could not be read."""
         label = self._first.label
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(self._deadline):
                 readings = await self._read_all(now)
         except TimeoutError:
-            raise CollectError(f"{label}: no answer within {DEADLINE:g} s") from None
+            what = "no answer"
+            if 0 < self._answered < len(self._members):
+                what = f"{self._answered} of {len(self._members)} answered"
+            raise CollectError(
+                f"{label}: {what} within {self._deadline:g} s{', so divide them among more patterns' if self._answered else ''}"
+            ) from None
         self._has_matched = self._has_matched or bool(readings)
         return (
             self._combined(label, readings) if readings else self._nothing(f"{label}: nothing matches", now)
         )
 
     async def _read_all(self, now: float) -> dict[str, Reading | CollectError]:
+        self._answered = 0
         async with self._finding:
+            if self._gone:  # the deadline came before a list did
+                self._listed_at = -inf
             await self._find(now)
+            await self._leave(self._gone - self._listed)
+            self._gone.clear()
         members = dict(self._members)
-        answers = await gather(lambda name: _read(members[name], now), sorted(members), at_once=AT_ONCE)
+        answers = await gather(
+            lambda name: self._read(name, members[name], now), sorted(members), at_once=AT_ONCE
+        )
         readings = dict(zip(sorted(members), answers, strict=True))
         missing = {name for name, answer in readings.items() if isinstance(answer, GoneError)}
         if missing:  # gone, unless a new list has it: then its answer is a failed read
@@ -133,9 +151,24 @@ class MatchingCollector:
                 await self._find(now)
             for name in missing - self._listed:
                 del readings[name]
-                if (gone := self._members.pop(name, None)) is not None:
-                    await gone.aclose()
+            await self._leave(missing - self._listed)
+            self._gone -= missing
         return readings
+
+    async def _read(self, name: str, member: AzureEntityCollector[Any], now: float) -> Reading | CollectError:
+        try:
+            answer: Reading | CollectError = await member.collect(now=now)
+        except CollectError as error:
+            answer = error
+        if isinstance(answer, GoneError):
+            self._gone.add(name)
+        self._answered += 1
+        return answer
+
+    async def _leave(self, names: Iterable[str]) -> None:
+        for name in names:
+            if (gone := self._members.pop(name, None)) is not None:
+                await gone.aclose()
 
     async def aclose(self) -> None:
         members, self._members = self._members, {}
@@ -214,10 +247,3 @@ class MatchingCollector:
             for count in growing
         }
         return Reading(min(reading.at for reading in readings), values, names)
-
-
-async def _read(member: AzureEntityCollector[Any], now: float) -> Reading | CollectError:
-    try:
-        return await member.collect(now=now)
-    except CollectError as error:
-        return error
