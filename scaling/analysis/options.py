@@ -142,6 +142,23 @@ def unread_texts(subject: Subject) -> Iterator[str]:
             )
 
 
+def ended_calendars(subject: Subject) -> Iterator[str]:
+    """Files of holidays that name no day, or none after a last one. Whether that one is over is another question on each day."""
+    rules = [rule for rule in subject.policy.flat_rules if isinstance(rule, ScheduleRule)]
+    for name, last in {name: last for rule in rules for name, last in rule.ends_of_files().items()}.items():
+        if last is None:
+            yield f"'{name}' names no day"
+        else:
+            yield f"the last day of '{name}' is {last}, and no day after that is one of it"
+
+
+def never_holding_periods(subject: Subject) -> Iterator[str]:
+    """Periods of which `on` and `days` exclude each other."""
+    for rule in subject.policy.flat_rules:
+        for name in rule.never_holding() if isinstance(rule, ScheduleRule) else ():
+            yield f"the period '{name}' never holds: none of the dates of its `on` is one of its `days`"
+
+
 MONDAY = 946_857_600.0  # 3 January 2000
 STEP = 900.0
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from scaling.model import Reason, Verdict
 from scaling.rules.view import MetricsView
 from scaling.schedules.dates import Clock, Days, Times, parse_clock, parse_dates
-from scaling.schedules.icalendar import Event, days_of
+from scaling.schedules.icalendar import Event, days_of, last_day
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LEAP_YEAR = 2000
@@ -80,6 +80,7 @@ class _Dates:
 
     def __init__(self, entries: tuple[str, ...], files: Mapping[str, tuple[Event, ...]]) -> None:
         parsed = {entry: parse_dates(entry) for entry in entries}
+        self._named = frozenset(entries)
         self._days = {entry: days for entry, days in parsed.items() if isinstance(days, Days)}
         self._times = {entry: times for entry, times in parsed.items() if isinstance(times, Times)}
         self._files = {entry: files[entry] for entry in entries if entry in files}
@@ -114,6 +115,19 @@ class _Dates:
                 return True, name
         return (None, unknown) if unknown else (False, "")
 
+    def weekdays(self) -> set[int] | None:
+        """The weekdays of all the dates it names; None where not all of them are dates of a year."""
+        ranges = list(self._days.values())
+        if not ranges or len(ranges) < len(self._named):
+            return None
+        weekdays: set[int] = set()
+        for days in ranges:
+            if not isinstance(days.first, date) or not isinstance(days.last, date):
+                return None
+            length = min((days.last - days.first).days, 6)
+            weekdays.update((days.first.weekday() + offset) % 7 for offset in range(length + 1))
+        return weekdays
+
     def dates(self) -> Iterator[date]:
         """Days that stand for all of those it names: up to a week of each range."""
         firsts = [days.first for days in self._days.values()]
@@ -137,6 +151,11 @@ class _Compiled:
         self._begin = timedelta(minutes=begin)
         self._end = timedelta(minutes=end if begin < end else end + 1440)
         self.on, self.not_on = _Dates(period.on, files), _Dates(period.not_on, files)
+
+    def never_holds(self) -> bool:
+        """Whether `on` has dates of one year only, and none of them is one of `days`."""
+        weekdays = self.on.weekdays()
+        return weekdays is not None and not weekdays & self.days
 
     def active(self, clock: Clock, view: MetricsView) -> tuple[bool | None, str]:
         """Whether the period holds, or None where a metric decides it that is not known; and the entry that made it so."""
@@ -191,6 +210,7 @@ class ScheduleRule:
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self._zone = ZoneInfo(params.time_zone)
+        self._files = params.files
         self._periods = tuple(_Compiled(period, params.files) for period in params.periods)
 
     def metrics(self) -> tuple[str, ...]:
@@ -223,6 +243,19 @@ class ScheduleRule:
             ceiling=min(ceilings, default=None),
             note="; ".join(notes),
         )
+
+    def ends_of_files(self) -> dict[str, date | None]:
+        """The last day of each iCalendar file that has one; None for a file without any day."""
+        ends: dict[str, date | None] = {}
+        for name, events in self._files.items():
+            last = last_day(events)
+            if last is not None or not any(event.yearly for event in events):
+                ends[name] = last
+        return ends
+
+    def never_holding(self) -> tuple[str, ...]:
+        """The periods of which no date of `on` is one of their days."""
+        return tuple(bounded.period.name() for bounded in self._periods if bounded.never_holds())
 
     def named_days(self) -> tuple[float, ...]:
         """A time in each day that stands for those its periods name, in order."""

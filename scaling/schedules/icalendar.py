@@ -64,6 +64,24 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
             return False
         return not (self.until and begin > self.until) and 0 <= (day - begin).days < self.days
 
+    @property
+    def last(self) -> date | None:
+        """Its last day; None where it has one in later and later years, or none at all."""
+        begin: date | None = self.begin
+        if self.yearly and self.until is None:
+            return None
+        if self.yearly and self.until is not None:
+            years = range(self.until.year, self.begin.year - 1, -1)
+            begins = (
+                begin
+                for year in years
+                if (begin := self.begin_in(year)) and self.begin <= begin <= self.until
+            )
+            begin = next((begin for begin in begins if begin not in self.skipped), None)
+        elif begin in self.skipped:
+            begin = None
+        return begin and date.fromordinal(min(begin.toordinal() + self.days - 1, date.max.toordinal()))
+
     def begin_in(self, year: int) -> date | None:
         """Where it would begin in a year, if it has one there."""
         return _nth_weekday(self.begin, self.nth, year) if self.nth else _in_year(self.begin, year)
@@ -165,6 +183,13 @@ class _Reader:
 
 def _without(event: Event, days: Collection[date]) -> Event:
     return structs.replace(event, skipped=(*event.skipped, *sorted(days))) if days else event
+
+
+def last_day(events: Sequence[Event]) -> date | None:
+    """The last day of all events; None where there is none, or none that is the last one."""
+    if any(event.yearly and event.until is None for event in events):
+        return None
+    return max((event.last for event in events if event.last is not None), default=None)
 
 
 def days_of(events: Sequence[Event], day: date) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaling.rules.schedule import DAYS
-from scaling.schedules.icalendar import days_of, parse_calendar
+from scaling.schedules.icalendar import days_of, last_day, parse_calendar
 from tests.support.scaling.steady_views import rule, view
 
 CHANGES = {
@@ -93,7 +93,7 @@ def test_a_period_holds_in_just_the_minutes_that_a_brute_force_finds(
         "days": ",".join(DAYS[each] for each in days),
         "from": text_of(begin),
         "to": text_of(end),
-        "on": [text for text, *_ in entries(on)],
+        **({"on": [text for text, *_ in entries(on)]} if on else {}),
         "not_on": excepted,
         "floor": 3,
     }
@@ -161,6 +161,8 @@ def test_the_days_of_a_calendar_are_those_of_its_events_written_out(events, aske
     found = parse_calendar("\r\n".join([*lines, "END:VCALENDAR", ""]).encode())
 
     assert [days_of(found, day) for day in asked] == [day in expected for day in asked]
+    is_endless = any(kind == "forever" for _, _, kind, _, _ in events)
+    assert last_day(found) == (None if is_endless else max(expected, default=None))
 
 
 @settings(max_examples=60, deadline=None)

@@ -150,6 +150,38 @@ def test_it_finds_flapping_exactly_where_walking_all_loads_does(out, inward, sha
     assert bool(walked) == ("must_flap" in kinds(subject))
 
 
+def scheduled(events=None, **period):
+    files = {} if events is None else {"files": {"h.ics": events}}
+    schedule = {"type": "schedule", "periods": [{"label": "sale", "floor": 3, **period}], **files}
+    return policy({"type": "composite", "desired": "minimum"}, schedule, minimum=1, maximum=5, **TEN)
+
+
+FRIDAY = {"begin": "2026-11-27", "days": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "words"),
+    [
+        (
+            "never_holds",
+            scheduled(days="sun", on=["2026-11-27..2026-11-28"]),
+            "the period 'sale' never holds",
+        ),
+        ("never_holds", scheduled(days="sat", on=["2026-11-27..2026-11-28"]), None),
+        ("never_holds", scheduled(days="sat", on=["2026-11-27", "12-25"]), None),
+        ("never_holds", scheduled(days="sat", on=["2026-11-27", "h.ics"], events=[FRIDAY]), None),
+        ("never_holds", scheduled(days="sat"), None),
+        ("calendar_ends", scheduled(on=["h.ics"], events=[]), "'h.ics' names no day"),
+        ("calendar_ends", scheduled(on=["h.ics"], events=[FRIDAY]), "the last day of 'h.ics' is 2026-11-28"),
+        ("calendar_ends", scheduled(on=["h.ics"], events=[FRIDAY, {**FRIDAY, "yearly": True}]), None),
+    ],
+)
+def test_what_dates_say_of_a_schedule(kind, subject, words):
+    found = texts(subject, kind)
+
+    assert [words in text for text in found] == ([] if words is None else [True])
+
+
 @pytest.mark.parametrize(
     ("kind", "subject", "words"),
     [
