@@ -274,6 +274,17 @@ def _hasty(subject: Subject) -> Iterator[str]:
             yield f"{way}.cooldown of {duration_text(facts.pause)} or more is wise here: {facts.why}"
 
 
+def _short_notices(subject: Subject) -> Iterator[str]:
+    """A drain notice that is over before workers that read it once an interval have seen it."""
+    drain = subject.policy.spec.drain
+    if drain is not None and drain.notice < subject.interval:
+        outcome = "nothing is scaled in" if drain.unacknowledged == "hold" else "they are not waited for"
+        yield (
+            f"drain.notice is {duration_text(drain.notice)}, and decisions are made every {duration_text(subject.interval)}: workers that read "
+            f"notices as often may see it only when it is over, and then {outcome}"
+        )
+
+
 def _spent_changes(subject: Subject) -> Iterator[str]:
     """That the hour's changes may be spent: a change may follow every decision, or every cooldown."""
     most, interval = subject.policy.spec.facts.changes_per_hour, subject.interval
@@ -347,6 +358,7 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "large_step": (Severity.WARNING, _large_steps),
     "short_cooldown": (Severity.WARNING, _short_cooldowns),
     "hasty": (Severity.WARNING, _hasty),
+    "short_notice": (Severity.WARNING, _short_notices),
     "short_memory": (Severity.WARNING, _short_memory),
     "sent_once": (Severity.WARNING, _sent_once),
     "wait_unmet": (Severity.WARNING, unmet_objectives),

@@ -1,6 +1,7 @@
 """The lint proves at which counts and loads a policy must flap, and names what can never act."""
 
 import itertools
+import re
 import time
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from scaling.analysis.lint import lint
 from scaling.analysis.steady import step
 from scaling.config.checks import Severity
-from scaling.config.policy import HPA_IN, HPA_OUT, Pace, QueueSpec, RateLimit, RuleSpec, ShadowSpec
+from scaling.config.policy import HPA_IN, HPA_OUT, DrainSpec, Pace, QueueSpec, RateLimit, RuleSpec, ShadowSpec
 from scaling.model import Reason, Verdict
 from scaling.rules.view import LevelLine
 from scaling.target_facts import TargetFacts
@@ -148,6 +149,24 @@ def test_it_finds_flapping_exactly_where_walking_all_loads_does(out, inward, sha
     walked = brute_force(subject, "backlog", [load + 0.5 for load in range(0, 1_300, 3)])
 
     assert bool(walked) == ("must_flap" in kinds(subject))
+
+
+@pytest.mark.parametrize(
+    ("drain", "words"),
+    [
+        (
+            DrainSpec(notice=10.0),
+            "drain.notice is 10 s, and decisions are made every 1 min: .* and then nothing is scaled in",
+        ),
+        (DrainSpec(notice=59.0, unacknowledged="scale_in"), "and then they are not waited for"),
+        (DrainSpec(notice=60.0), None),
+        (None, None),
+    ],
+)
+def test_a_notice_that_is_over_before_workers_see_it_is_warned_of(drain, words):
+    found = texts(policy(threshold(500, 300), drain=drain, **TEN), "short_notice")
+
+    assert [bool(re.search(words, text)) for text in found] == ([] if words is None else [True])
 
 
 def scheduled(events=None, **period):
