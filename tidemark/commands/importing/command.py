@@ -77,19 +77,26 @@ def import_objects(objects: list[Any], name: str, resource_id: str = "") -> tupl
     """What is made of the objects, and why nothing is of others. Raises UnreadableError where there is nothing to carry over."""
     imported: list[Imported] = []
     refused: list[str] = []
-    seen = list[str]()
+    seen, scaled = list[str](), list[str]()
     meant: dict[str, str] = {}
     for index, document in enumerate(objects):
         given = Given(document, name if len(objects) == 1 else f"{name}[{index}]")
         try:
             if is_scaled_object(given):
                 imported.append(read_scaled_object(given, resource_id, meant))
+                scaled.append(imported[-1].name)
             elif is_autoscale(given):
                 imported.append(read_autoscale_setting(given, meant))
             else:
                 seen.append(one_line(given.raw("kind") or given.raw("type") or "something else")[:60])
         except UnreadableError as error:
             refused.append(without_secrets(one_line(str(error))))
+    if resource_id and len(scaled) > 1:
+        names = ", ".join(scaled[:5])
+        raise UnreadableError(
+            f"--resource-id: found one resource for {len(scaled)} targets ({names}); a resource has one target, so give a file with one "
+            "ScaledObject"
+        )
     if not imported:
         reasons = refused or [
             f"{name}: found {', '.join(dict.fromkeys(seen)) or 'nothing'}; accepted are autoscale settings of Azure Monitor and ScaledObjects of KEDA"

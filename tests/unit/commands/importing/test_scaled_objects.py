@@ -372,6 +372,14 @@ def test_a_variable_that_two_workloads_have_is_told_and_the_storage_of_the_app_i
     assert "too" not in " ".join(made.notes["one"])
 
 
+def test_a_resource_is_that_of_one_object():
+    with pytest.raises(
+        UnreadableError,
+        match=r"^--resource-id: found one resource for 2 targets \(a, b\); a resource has one target",
+    ):
+        made_of(named("a", "shop"), named("b", "shop"), resource_id=PLAN)
+
+
 def test_a_resource_that_cannot_be_scaled_is_told_as_such():
     made, _, _ = made_of(scaled_object(), resource_id=f"{GROUP}/Microsoft.Web/sites/shop")
 
