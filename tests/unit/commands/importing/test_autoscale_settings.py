@@ -338,3 +338,27 @@ def test_every_time_zone_of_windows_has_one_of_iana():
     assert {iana_of(name) for name in WINDOWS} <= available_timezones()
     assert [iana_of(name) for name in ("", "w. europe standard time", "Europe/Paris")] == ["UTC", "Europe/Berlin", "Europe/Paris"]  # fmt: skip
     assert PLAN.startswith(GROUP)
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_noted"),
+    [("", False), ("Z", False), ("+00:00", False), ("+01:00", False), ("-05:00", True)],
+)
+def test_an_offset_of_a_fixed_date_that_is_not_the_zones_is_noted(offset, is_noted):
+    times = fixed(f"2026-11-27T00:00:00{offset}", f"2026-11-30T23:59:00{offset}")
+    made, _, _ = made_of(setting(profile("All", "1", "4"), profile("Sale", "6", "20", **times)))
+
+    assert ("is not that of Europe/Berlin" in notes(made)) is is_noted
+
+
+def test_of_two_profiles_that_begin_at_one_minute_the_second_is_noted():
+    made, policies, _ = made_of(
+        setting(
+            profile("Office", "3", "9", **weekly(WORKDAYS, 8)),
+            profile("Early", "2", "7", **weekly(["Monday"], 8)),
+            profile("Night", "1", "4", **weekly(WORKDAYS, 18)),
+        )
+    )
+
+    assert bounds(policies["orders"], "2026-11-23T08:00") == (3, 9)
+    assert "profile 'Early': it begins at a minute at which profile 'Office' begins" in notes(made)

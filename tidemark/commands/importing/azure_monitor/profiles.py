@@ -87,7 +87,22 @@ def _fixed(profile: Profile, given: Given, made: Imported) -> Profile:
     if begin >= end:
         raise UnreadableError(f"{given.path}: the end is not after the start")
     zone = _zone(given.text("timeZone"), given.path, made)
+    for name, time in (("start", begin), ("end", end)):
+        _note_offset(given, name, time.replace(tzinfo=ZoneInfo(zone)), made)
     return structs.replace(profile, zone=zone, fixed=(begin, end), recurs=False)
+
+
+def _note_offset(given: Given, name: str, time: datetime, made: Imported) -> None:
+    """Notes an offset that is not the zone's. One of 0 is written with every time, whatever the zone is."""
+    try:
+        offset = datetime.fromisoformat(given.text(name)).utcoffset()
+    except ValueError:  # more digits of a second than are read
+        return
+    if offset and offset != time.utcoffset():
+        made.note(
+            f"{given.path}.{name}",
+            f"the offset in {given.text(name)} is not that of {time.tzinfo} and is left out, so it is {time:%Y-%m-%d %H:%M} there",
+        )
 
 
 def _moment(given: Given, name: str) -> datetime:
@@ -143,6 +158,15 @@ def schedules(profiles: Sequence[Profile], made: Imported) -> list[dict[str, Any
                 f"the time zone {other.zone} of profile '{other.name}'",
                 f"profiles end where the next one begins, which is read in one zone; its times are written as those of {zone}: correct them",
             )
+    first_at: dict[int, Profile] = {}
+    for other in weekly:
+        for minute in other.begins:
+            first = first_at.setdefault(minute, other)
+            if first is not other:
+                made.note(
+                    f"profile '{other.name}'",
+                    f"it begins at a minute at which profile '{first.name}' begins, which counts there as the first of the two",
+                )
     ranges = ranges_between_begins([(minute, profile) for profile in weekly for minute in profile.begins])
     if not ranges:
         ranges = [(0, WEEK, profile) for profile in profiles if profile.fixed is None and not profile.recurs][
