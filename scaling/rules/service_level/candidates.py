@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import log
+from math import ceil, log
 
 from msgspec import Struct
 
-from scaling.rules.service_level.memory import Candidate, Memory, Spend
+from scaling.rules.service_level.memory import Candidate, Memory, Spend, Starts
 from scaling.rules.service_level.queue import DAY, active_after
+from scaling.rules.service_level.service_time import CHANGED
 from scaling.rules.service_level.sizing import (
     Outlook,
     active_ahead,
@@ -117,6 +118,21 @@ def begin_again(candidates: Sequence[Candidate], total: int, waiting: float, act
     for candidate in candidates:
         candidate.total, candidate.waiting, candidate.active = total, waiting, active
         candidate.starting, candidate.needs, candidate.last_need = [], [], 0
+
+
+def follow_change(memory: Memory, change: float, starting: Starts) -> None:
+    """A message takes `change` times as long as was known, since one of the last reports: the candidates served meanwhile what no target
+    could, so they go on from what is there. Where it takes less, scale-in follows what would have been needed.
+    """
+    if 1.0 / CHANGED <= change <= CHANGED:
+        return
+    followed: tuple[Memory | Candidate, ...] = (memory, *memory.candidates)
+    for each in followed:
+        each.needs = [(at, ceil(need * min(change, 1.0))) for at, need in each.needs]
+        each.last_need = ceil(each.last_need * min(change, 1.0))
+    for candidate in memory.candidates:
+        candidate.total, candidate.starting = memory.current, starting
+        candidate.waiting, candidate.active = memory.waiting, memory.backlog
 
 
 class Interval(Struct, kw_only=True):

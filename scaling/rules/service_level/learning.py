@@ -179,7 +179,8 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     at_once = estimates.concurrency(memory, objective)
     served, present = memory.serving, memory.current
     certain = _follow_capacity(memory, seen, start_up, objective)
-    _follow_time(memory, seen, objective, seconds)
+    change = _follow_time(memory, seen, objective, seconds)
+    candidates.follow_change(memory, change, estimates.starting_instances(memory, objective, start_up))
     service_rate = estimates.service_rate(memory, objective)
     interval = _interval_of(memory, seen, seconds, (served, present, certain), (at_once, service_rate))
     _follow_flow(memory, interval, seen.at, objective, at_once)
@@ -237,14 +238,14 @@ def _follow_capacity(memory: Memory, seen: Observation, start_up: float, objecti
     return max(after - sizing.count_instances(memory.recently_started), 0)
 
 
-def _follow_time(memory: Memory, seen: Observation, objective: Objective, seconds: float) -> None:
-    """The time of a message. Where arrivals are inferred, all that came is reckoned anew with a time that changed: no surprise of the load."""
+def _follow_time(memory: Memory, seen: Observation, objective: Objective, seconds: float) -> float:
+    """The time of a message. Where arrivals are inferred, all that came is reckoned anew with a time that changed: no surprise of the load.
+    Returns how many times as long it takes as was known, 1 where nothing was.
+    """
     is_inferred = not memory.flow_counted and not seen.is_counted
     memory.flow_counted = seen.is_counted
     time, at_once = memory.time, estimates.concurrency(memory, objective)
-    if (
-        not time.points
-    ):  # the memory of an older version: it inferred arrivals with the service rate of that time
+    if not time.points:  # an older version inferred arrivals with the service rate of that time
         time.used = at_once / instances.service_rate(memory.learned, at_once)
         forecast.pair_rates(memory)
         service_time.begin(time, memory.at, memory.backlog, at_once * memory.serving)
@@ -256,25 +257,22 @@ def _follow_time(memory: Memory, seen: Observation, objective: Objective, second
         instances=memory.serving,
         counts=seen.counts,
         age=seen.oldest_age,
+        warming=sizing.count_instances(memory.warming),
     )
     service_time.follow(time, sample)
-    before = time.used
-    if (
-        service_time.use(time, estimates.known_time(memory, objective), seen.at)
-        and is_inferred
-        and before > 0.0
-    ):
+    before, was_identified = time.used, time.identified
+    is_other = service_time.use(time, estimates.known_time(memory, objective), seen.at)
+    if is_other and is_inferred and before > 0.0:
         _reckon_anew(memory, before, time.used)
     time.busy = forecast.averages_after(time.busy, (time.processing_before + time.processing) / 2.0, seconds)
+    return time.used / before if was_identified and time.identified else 1.0
 
 
 def _reckon_anew(memory: Memory, before: float, now: float) -> None:
     """Arrivals were inferred with a message that takes `before` seconds; it takes `now` seconds."""
     forecast.reckon_anew(memory, before, now)
     seasonality.scale(memory.minute_shape, memory.usual_rates, before / now)
-    since = [(at, service_time.arrivals_between(memory.time, at, memory.at)) for at, _ in memory.marks]
-    marks = [(at, memory.arrived - arrived) for at, arrived in since if arrived is not None]
-    memory.marks = marks or memory.marks[-1:]
+    queue.date_anew(memory)
 
 
 def _interval_of(

@@ -32,9 +32,8 @@ weights follow within one start-up, and the list stays below 2 KB.
 """
 
 MAX_MARKS = 24
-"""Points kept of the counter of arrivals. Chosen: a late message is dated to a sixteenth of the allowed wait (see
-`queue.MARKS_PER_WAIT`), and the other eight cover reports that come late.
-"""
+"""Points kept of the counter of arrivals. Chosen: a late message is dated to a sixteenth of the allowed wait (`queue.MARKS_PER_WAIT`), and
+the other eight cover reports that come late."""
 
 MAX_STARTS = 16
 """Groups of starting instances. Chosen: one group a minute over a start-up of a quarter of an hour; beyond, the two
@@ -183,17 +182,17 @@ class LearnedTime(Struct, array_like=True, kw_only=True):
     """What is known of the time that a message takes: see `service_time`.
 
     `used` are the seconds that the rule reckons with, 0 before the first report; by which `sense`, `since` when, and whether they are
-    `identified` or bounded. `points` are (at, backlog, message-seconds of
-    processing until then), oldest first; `worked` is the newest of the latter, `processing` how many messages are processed now,
-    `processing_before` at the report before. `busy` are the messages being processed, averaged like `Memory.rates`, and
-    `usually_busy` like `Memory.usual_rate`.
+    `identified` or bounded. `points` are (at, backlog, message-seconds of processing until then), oldest first; `worked` is the newest of the
+    latter, `processing` how many messages are processed now, `processing_before` at the report before. `busy` are the messages being
+    processed, averaged like `Memory.rates`, and `usually_busy` like `Memory.usual_rate`.
 
-    `count_*`, `new_*` (of the last minutes) and `age_*` are sums of message-seconds and of completed messages by counts and by ages, `counted_until` the time of
-    the newest count. `idle_age` is the age reported while nothing can wait, and says whether `age_includes_processing`. `oldest_came` is when the oldest message came.
-    `least_held` and `most_held` are bounds on the concurrency (0: none). `drain_rate` is how fast the backlog falls while all `drain_slots`
-    are taken, `drain_end` when nothing waits any more, `drained` the time of a message by `drains` such falls, and `drains_fast` says whether all
-    come to rest within a sample; `drain_weight` is what they count for. `bound` is the most that falls of the backlog allow (0: none).
-    `unsure` are the newest intervals in which instances began to serve while messages waited.
+    `count_*`, `new_*` and `age_*` are sums of message-seconds and of completed messages: by counts, by the newest `new_seconds` of counts, all
+    of which say another time (below 0: a shorter one), and by ages. `counted_until` is the time of the newest count. `idle_age` is the age
+    reported while nothing can wait, and says whether `age_includes_processing`. `oldest_came` is when the oldest message came. `least_held` and
+    `most_held` are bounds on the concurrency (0: none). `drain_rate` is how fast the backlog falls while all `drain_slots` are taken,
+    `drain_end` when nothing waits any more, `drained` the time of a message by `drains` such falls, and `drains_fast` says whether all come to
+    rest within a sample; `drain_weight` is what they count for. `bound` is the most that falls of the backlog allow (0: none). `unsure` are the
+    newest intervals in which instances began to serve while messages waited.
     """
 
     used: float = 0.0
@@ -227,6 +226,7 @@ class LearnedTime(Struct, array_like=True, kw_only=True):
     bound: float = 0.0
     drain_weight: float = 0.0
     unsure: list[tuple[float, float]] = field(default_factory=list)
+    new_seconds: float = 0.0
 
 
 class Memory(Struct, array_like=True, kw_only=True):
@@ -396,5 +396,5 @@ _NUMBERS = attrgetter(
 _NUMBERS_OF_TIME = attrgetter(
     *("usually_busy", "used", "worked", "processing", "count_worked", "count_completed", "new_worked"),
     *("new_completed", "age_worked", "age_completed", "idle_age", "least_held", "most_held", "oldest_came"),
-    *("drain_rate", "drain_slots", "drain_end", "drained", "bound", "drain_weight"),
+    *("new_seconds", "drain_rate", "drain_slots", "drain_end", "drained", "bound", "drain_weight"),
 )

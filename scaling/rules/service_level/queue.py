@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from math import exp, inf, log
 
-from scaling.rules.service_level.memory import MAX_MARKS, Memory
+from scaling.rules.service_level.memory import MAX_MARKS, LearnedTime, Memory
 
 DAY = 86_400.0
 
@@ -112,3 +112,36 @@ def count_late(memory: Memory, begun: float, late: float, overdue: float) -> Non
     memory.day_begun += begun
     memory.day_late += late
     memory.overdue = overdue
+
+
+# What was there at a past time
+
+
+def arrivals_between(time: LearnedTime, begin: float, end: float) -> float | None:
+    """Messages that came, by what the backlog grew by and what was completed meanwhile; None before the first point."""
+    first, last = at_time(time, begin), at_time(time, end)
+    if first is None or last is None:
+        return None
+    return max(last[0] - first[0] + (last[1] - first[1]) / time.used, 0.0)
+
+
+def at_time(time: LearnedTime, at: float) -> tuple[float, float] | None:
+    """Backlog and message-seconds worked at a past time, by the straight line between two points; None before the first."""
+    points = time.points
+    end, backlog, worked = points[-1]
+    if at >= end:
+        return backlog, worked
+    for index in range(len(points) - 2, -1, -1):
+        begin, less, before = points[index]
+        if begin <= at:
+            share = (at - begin) / (end - begin)
+            return less + share * (backlog - less), before + share * (worked - before)
+        end, backlog, worked = begin, less, before
+    return None
+
+
+def date_anew(memory: Memory) -> None:
+    """Reckons the marks anew from the backlog's history, where a message takes another time."""
+    since = [(at, arrivals_between(memory.time, at, memory.at)) for at, _ in memory.marks]
+    marks = [(at, memory.arrived - arrived) for at, arrived in since if arrived is not None]
+    memory.marks = marks or memory.marks[-1:]

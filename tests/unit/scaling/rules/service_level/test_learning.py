@@ -17,6 +17,7 @@ from scaling.rules.service_level import (
     queue,
     report,
     seasonality,
+    sizing,
 )
 from scaling.rules.service_level.estimates import Objective
 from tests.support.scaling.service_level import NOW, ONE_PER_CENT, STEP, learned, observation
@@ -442,6 +443,34 @@ def test_messages_that_end_together_are_no_arrivals_and_no_debt_without_end():
     assert known.arrived <= 20.0  # what ten instances process at once; 600 were there at the beginning
     purged = learning.learn(known, replace(seen, at=seen.at + STEP, backlog=0.0), objective)
     assert purged.owed >= -20.0
+
+
+def test_candidates_that_served_at_a_rate_of_the_past_begin_again_from_what_is_there():
+    """Nine instances serve half as much all at once, and what waits grows by 35 messages a second."""
+    steady = learned([80.0] * 2 * HOUR, objective=SIXTEEN_AT_ONCE, current=9)
+    known = steady
+    for report_number in range(1, 5):
+        seen = observation(
+            steady.at + report_number * STEP,
+            backlog=128.0 + 35.0 * report_number * STEP,
+            outgoing=45.0 * STEP,
+            current=9,
+        )
+        known = learning.learn(known, seen, SIXTEEN_AT_ONCE)
+
+    assert estimates.service_time(known, SIXTEEN_AT_ONCE) == pytest.approx(3.2, rel=0.1)
+    assert [each.active for each in known.candidates] == pytest.approx([known.backlog] * 8, rel=0.2)
+    assert min(each.total for each in known.candidates) > 16
+
+
+def test_scale_in_does_not_follow_what_a_slower_service_needed():
+    steady = learned([80.0] * 2 * HOUR, objective=SIXTEEN_AT_ONCE, current=18, service=5.0)
+    assert steady.last_need in {15, 16, 17}
+
+    known = learned([80.0] * 3, start=steady.at + STEP, memory=steady, objective=SIXTEEN_AT_ONCE, current=18)
+    held = sizing.highest_need_since(known.needs, known.at - sizing.SMALL_STEP_IN_TIME)
+    assert max(held, known.last_need) <= 10
+    assert max(each.last_need for each in known.candidates) <= 10
 
 
 def test_how_much_is_spent_orders_what_is_chosen():

@@ -153,7 +153,7 @@ def test_it_scales_in_when_the_load_is_gone_and_not_before_the_hold_time():
 @pytest.mark.parametrize(("most", "minutes"), [(None, (1.5, 5)), (20, (10, 15))])
 def test_a_small_step_in_waits_for_ten_minutes_where_the_platform_limits_changes(most, minutes):
     target = Target(service_level(concurrency=16.0, start_up="90s"), facts=TargetFacts(changes_per_hour=most))
-    target.ticks_of(200.0, 400)
+    target.ticks_of(200.0, 600)
     before = target.current
 
     left = next(index for index in range(100) if target.tick(180.0) and target.current < before)

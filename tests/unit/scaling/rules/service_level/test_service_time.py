@@ -33,6 +33,9 @@ class Watch:
         self.time, self.before, self.minutes, self.known = LearnedTime(), None, [], []
 
     def counts(self, seen):
+        if self.sense == "counts":
+            before, self.before = self.before or seen, seen
+            return [(seen.t, seen.t - before.t, None, seen.completed - before.completed)]
         if seen.t % MINUTE == 0:
             if self.before:
                 came, done = seen.arrived - self.before.arrived, seen.completed - self.before.completed
@@ -50,7 +53,7 @@ class Watch:
             backlog=seen.active,
             slots=self.held * seen.ready,
             instances=float(seen.ready),
-            counts=self.counts(seen) if self.sense.startswith("late") else (),
+            counts=self.counts(seen) if self.sense.startswith(("late", "counts")) else (),
             age=ages.get(self.sense),
         )
         if self.time.points:
@@ -74,6 +77,7 @@ def watched(sense, of_times, load=BURSTS, *, drift=None, **changes):
 @pytest.mark.parametrize(
     ("sense", "identified", "lowest", "highest"),
     [
+        ("counts", True, 0.95, 1.5),
         ("late", True, 0.95, 1.5),
         ("late incoming", True, 0.95, 1.5),
         ("age", True, 0.9, 1.5),
@@ -96,6 +100,52 @@ def test_a_service_that_halves_is_followed_within_half_an_hour(sense, within):
     known = watched(sense, "fixed", drift=lambda second: 1.0 if second < 7200 else 0.5).known
 
     assert known[(7200 + 1800) // STEP].seconds == pytest.approx(2 * TAKES, rel=within)
+
+
+def counted(time, at, backlog, completed, *, slots=160.0, warming=0):
+    """One report whose counts are fresh; returns the seconds that are known then."""
+    sample = service_time.Sample(
+        at=STEP * at,
+        interval=STEP,
+        backlog=backlog,
+        slots=slots,
+        instances=slots / HELD,
+        counts=((STEP * at, STEP, None, completed),),
+        warming=warming,
+    )
+    if not time.points:
+        service_time.begin(time, STEP * (at - 1), backlog, slots)
+    service_time.follow(time, sample)
+    return service_time.known(time).seconds
+
+
+@pytest.mark.parametrize("waiting", [0.0, 5000.0])
+def test_a_service_that_halves_and_doubles_is_followed_within_a_minute(waiting):
+    """Messages of 1.6 s, then of 3.2 s, and of 1.6 s again, on slots that are all taken or half of them."""
+    time, at = LearnedTime(), 0
+    for takes in (1.6, 3.2, 1.6):
+        for index in range(480):
+            at += 1
+            there = 160.0 + waiting if waiting else 50.0 * takes
+            known = counted(time, at, there, STEP * (160.0 / takes if waiting else 50.0))
+            assert index < 3 or takes <= known < 1.07 * takes
+
+
+def test_one_report_alone_says_no_change():
+    """Ten times as many messages are completed, as where some vanish, or hardly any, every ten minutes."""
+    time = LearnedTime()
+    for at in range(1, 400):
+        known = counted(time, at, 80.0, 750.0 if at % 40 else (7500.0, 30.0)[at // 40 % 2])
+        assert 0.5 < known / 1.6 < 1.25
+
+
+def test_instances_that_warm_up_while_messages_wait_make_none_look_faster():
+    """Ten more are ready, and nobody knows yet whether they serve: they do."""
+    time = LearnedTime()
+    for at in range(1, 400):
+        warming = 10 if at % 40 >= 30 else 0
+        known = counted(time, at, 5000.0, STEP * 10.0 * (10 + warming), warming=warming)
+        assert 1.6 <= known < 1.75
 
 
 def follow(time, backlogs, *, slots=160.0, ages=None):
