@@ -84,6 +84,13 @@ def service_rate(memory: Memory, objective: Objective) -> float:
     return concurrency(memory, objective) / service_time(memory, objective)
 
 
+def first_service_rate(memory: Memory, objective: Objective) -> float:
+    """The same at the first report. Where messages are counted the time of one is known soon, and is assumed until then."""
+    if memory.flow_counted and not memory.time.identified:
+        return instances.service_rate(memory.learned, concurrency(memory, objective))
+    return service_rate(memory, objective)
+
+
 def start_up_time(memory: Memory, objective: Objective) -> float:
     """Seconds from asked-for to serving. Until instances were seen to serve, no less than is assumed."""
     if objective.start_up is not None:

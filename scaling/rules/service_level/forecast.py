@@ -145,6 +145,14 @@ def reckon_anew(memory: Memory, before: float, now: float) -> None:
     memory.forecasts = []  # what they were made from has changed
 
 
+def correct_usual_rate(memory: Memory, share: float) -> None:
+    """An instance serves so much of what was assumed when the usual rate followed from the instances alone. Forecasts of that time are not
+    judged.
+    """
+    memory.usual_rate = max(memory.usual_rate * min(share, 1.0), memory.rates[3])
+    memory.forecasts = []
+
+
 @lru_cache(maxsize=64)
 def _weights_of(seconds: float) -> tuple[float, ...]:
     """The weight in each average of a rate that lasted for so long."""

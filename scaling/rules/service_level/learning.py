@@ -121,7 +121,7 @@ def _begin(seen: Observation, objective: Objective, why: str = "") -> Memory:
     memory.learned.concurrency = objective.concurrency or 0.0
     memory.flow_counted = seen.is_counted
     service_time.use(memory.time, estimates.known_time(memory, objective), seen.at)
-    usual = FIRST_USE * estimates.service_rate(memory, objective) * seen.believed_ready
+    usual = FIRST_USE * estimates.first_service_rate(memory, objective) * seen.believed_ready
     forecast.begin(memory, _rate_of_report(memory, seen, objective), usual)
     memory.expected_rate, memory.usual_now = memory.rates[0], memory.usual_rate
     _start_from(memory, seen, objective)
@@ -264,6 +264,8 @@ def _follow_time(memory: Memory, seen: Observation, objective: Objective, second
     is_other = service_time.use(time, estimates.known_time(memory, objective), seen.at)
     if is_other and is_inferred and before > 0.0:
         _reckon_anew(memory, before, time.used)
+    if memory.flow_counted and time.identified and not was_identified and estimates.is_learning(memory):
+        forecast.correct_usual_rate(memory, instances.FIRST_SERVICE_TIME / time.used)
     time.busy = forecast.averages_after(time.busy, (time.processing_before + time.processing) / 2.0, seconds)
     return time.used / before if was_identified and time.identified else 1.0
 

@@ -473,6 +473,19 @@ def test_scale_in_does_not_follow_what_a_slower_service_needed():
     assert max(each.last_need for each in known.candidates) <= 10
 
 
+def test_until_messages_are_counted_the_usual_rate_is_half_of_what_the_first_instances_are_assumed_to_serve():
+    """Nothing comes for a while, and then messages of 32 s: a burst out of nothing is no surprise of ten times the usual rate."""
+    idle = learned([0.0] * 8, objective=SIXTEEN_AT_ONCE)
+    assert not idle.time.identified
+    assert idle.usual_rate == pytest.approx(0.5 * 160.0, rel=0.1)
+
+    known = learned(
+        [5.0] * 8, start=idle.at + STEP, memory=idle, objective=SIXTEEN_AT_ONCE, backlog=160.0, service=0.5
+    )
+    assert estimates.service_time(known, SIXTEEN_AT_ONCE) == pytest.approx(32.0, rel=0.2)
+    assert 2.0 < known.usual_rate < 6.0
+
+
 def test_how_much_is_spent_orders_what_is_chosen():
     simulated = [memory.Candidate(cost=1e6 * 1.15**index, late=4e4 * 0.7**index) for index in range(8)]
     chosen = [
