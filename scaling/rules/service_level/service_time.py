@@ -42,8 +42,8 @@ FORGETTING, ENOUGH = 600.0, 200.0
 followed within minutes (measured: 4 min is as good as the truth), and 200 random times have a mean that is known to 7 %.
 """
 
-SOON, CHANGED, CHANCE = 30.0, 1.25, 3.0
-"""What was counted before a change is forgotten. It shows where counts of so many seconds all say that a message takes so many times longer
+CHANGED, CHANCE = 1.25, 3.0
+"""What was counted before a change is forgotten. It shows where two counts in a row, or more, all say that a message takes so many times longer
 than known, or so many times less, and together by as many standard deviations more. Measured on eleven recorded loads (28 November 2026): a
 service rate that halves, or doubles, is followed 30 to 45 s after it under load, and random times look like no change.
 """
@@ -281,7 +281,7 @@ def _follow_change(
     # Chance is in which messages are completed, and in how many are there when the backlog is read.
     seen = min(time.new_completed, took * time.new_completed / seconds)
     factor = CHANGED * (1.0 + CHANCE / sqrt(seen))
-    is_long = abs(time.new_seconds) >= max(SOON, TIMES * max(took, takes))
+    is_long = abs(time.new_seconds) >= max(2.0 * seconds, TIMES * max(took, takes))
     if is_long and max(takes / took, took / takes) > factor:
         time.count_worked, time.count_completed = time.new_worked, time.new_completed
         time.new_seconds = time.new_worked = time.new_completed = 0.0
