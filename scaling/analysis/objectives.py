@@ -18,12 +18,12 @@ from tidemark.foundation.wording import duration_text, number_text
 ASSUMED_START_UP = 90.0
 """Seconds, where a policy gives none: that of the measurements."""
 
-LATE_BY_INTERVAL = ((0.25, 1.0), (0.5, 1.3), (1.0, 2.6))
+LATE_BY_INTERVAL = ((0.25, 1.0), (0.5, 1.5), (1.0, 2.6))
 """Up to an interval of this share of the wait, so many per cent were late on average (11 recorded loads, messages of 1.6 s, counted
 arrivals, a wait of 60 s and a report every 15, 30 and 60 s; 28 November 2026). Messages of half a minute have half of it.
 """
 
-LATE_IF_KEPT, MORE_IF_KEPT = 0.8, "a sixth"
+LATE_IF_KEPT, MORE_IF_KEPT = 0.8, "a fifth"
 """Per cent with `spend = "keep"` at the last of these intervals, and how many more instance-hours that took (the same loads and day)."""
 
 

@@ -7,7 +7,7 @@ instances that start and serve like those of the target. The rule uses the safet
     score = log(instance-hours) + price u + over max(0, u - RESERVE)        u = late share / allowed share
 
 A late message thus has a price, by `spend` (`TRADES`): using the whole lateness budget (u = 1) costs as much as 13 % of the bill by
-default; its last quarter counts about double. A target with a smooth load gets no margin at all. One with bursts gets idle capacity up to
+default (every 15 s; less where reports are rarer); its last quarter counts about double. A target with a smooth load gets no margin at all. One with bursts gets idle capacity up to
 the best trade-off, where more of it hardly avoids a late message. A target whose bursts no capacity meets does not buy a
 fleet for them.
 """
@@ -19,6 +19,7 @@ from functools import lru_cache
 from math import ceil, log
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scaling.rules.service_level.memory import Candidate, Memory, Spend, Starts
 from scaling.rules.service_level.queue import DAY, active_after
@@ -49,13 +50,15 @@ CAREFUL_FACTORS = (-0.25, 0.0, 0.33, 0.67, 1.0, 1.5, 2.0, 2.5)
 REFERENCE_INTERVAL, INTERVAL_POWER = 15.0, 0.3
 """Seconds between two reports that `SAFETY_FACTORS` are for. With fewer reports a burst is seen late: a margin idles longer and
 avoids fewer late messages, so the factors fall by this power of the ratio. Chosen with 11 recorded loads at 60 s, messages counted
-(27 November 2026), before the prices of today: 2.8 % late at 1.28 times the least cost. 0.8 gave 4.5 % at 1.21 times, 0 gave 2.0 % at 1.34 times.
-With the prices of today 0.5 makes 1 % more late than 0.3, and costs 3 % less (28 November 2026).
+(27 November 2026): at the prices of then 2.8 % late at 1.28 times the least cost. 0.8 gave 4.5 % at 1.21 times, 0 gave 2.0 % at 1.34 times.
 """
 
-INFERRED_SHARE = 0.65
+INFERRED_SHARE, BACKLOG_SHARE = 0.8, 0.38
 """The factors are multiplied by this where arrivals are inferred from the backlog: that is noisy, and its noise is part of the
-forecast's error, but not of the load. Chosen with the benchmark: 0.9 % late at 1.29 times the least cost, as with counted ones.
+forecast's error, but not of the load. By the second where the time of a message is known by the backlog, too, for then they are inferred
+worst. Measured with the latter on eleven recorded loads, messages of 1.6 s (28 November 2026): 0.65 gives 0.7 % late at 1.34 times the least cost,
+0.5 0.8 % at 1.33 times, 0.4 0.9 % at 1.31 times. With ages (six loads, first day): 0.38 1.3 % at 1.29 times, 0.65 0.8 % at 1.31 times, 0.8
+0.8 % at 1.32 times. With messages of 32 s whose time is given: 0.35 1.6 % at 1.22 times, 0.8 1.0 % at 1.28 times.
 """
 
 POOLED = 2.0
@@ -95,9 +98,10 @@ TRADES = {
     "balanced": Trade(SAFETY_FACTORS, is_scaled=True, price=0.10, over=0.12),
     "least": Trade(SAFETY_FACTORS, is_scaled=True, price=0.02, over=0.02),
 }
-"""By `spend`. The prices of `balanced` and `RESERVE` were fitted to 11 open recorded loads, messages counted every 15 s: 0.93 % late on average,
-8 of them within 1 %, at 1.27 times the least cost (prices of 0.07 and 0.08: 1.08 % at 1.25 times). Those of `keep` were chosen on the same at
-a report every 60 s (28 November 2026): 0.8 % late at 1.59 times. Those of `least` are a fifth of `balanced`.
+"""By `spend`, for a report every `REFERENCE_INTERVAL` (see `trade_at`). The prices of `balanced` and `RESERVE` were fitted to 11 open recorded
+loads, messages counted: 0.90 % late on average, 8 of them within 1 %, at 1.20 times the least cost; every 60 s, at a quarter of these prices, 2.5 % at
+1.30 times. Those of `keep` were chosen on the same at a report every 60 s (28 November 2026): 0.8 % late at 1.56 times. Those of `least` are a
+fifth of `balanced`.
 """
 
 SCORES_DIFFER = 21_600.0
@@ -151,14 +155,18 @@ class Interval(Struct, kw_only=True):
 
 
 @lru_cache(maxsize=64)
-def safety_factors(interval: float, spend: str, *, counted: bool, at_once: float) -> tuple[float, ...]:
+def safety_factors(
+    interval: float, spend: str, *, counted: bool, at_once: float, backlog_alone: bool = False
+) -> tuple[float, ...]:
     """That of each candidate, for a report every `interval` seconds, with arrivals counted or inferred, on instances that process
-    `at_once` messages.
+    `at_once` messages, whose time is known by the backlog alone or by more.
     """
     trade = TRADES[spend]
     if not trade.is_scaled:
         return trade.factors
-    share = 1.0 if counted or at_once < POOLED else INFERRED_SHARE
+    share = 1.0
+    if not counted and at_once >= POOLED:
+        share = BACKLOG_SHARE if backlog_alone else INFERRED_SHARE
     scale = min((REFERENCE_INTERVAL / interval) ** INTERVAL_POWER, 1.0) * share
     return tuple(scale * factor for factor in trade.factors)
 
@@ -260,13 +268,32 @@ def _what_stays(candidate: Candidate, after: int, outlook: Outlook, factor: floa
     return capacity_that_stays(after, candidate.total, needed)
 
 
+@lru_cache(maxsize=64)
+def trade_at(spend: str, interval: float) -> Trade:
+    """The trade for a report every `interval` seconds: the rarer reports are, the more it costs to avoid a late message, and the less is paid,
+    but no less than `least` pays.
+    """
+    trade, least = TRADES[spend], TRADES["least"]
+    if not trade.is_scaled:
+        return trade
+    share = min(REFERENCE_INTERVAL / interval, 1.0)
+    return replace(
+        trade, price=max(share * trade.price, least.price), over=max(share * trade.over, least.over)
+    )
+
+
 def choose_best(
-    candidates: Sequence[Candidate], arrived: float, allowed: float, age: float, spend: str = "balanced"
+    candidates: Sequence[Candidate],
+    arrived: float,
+    allowed: float,
+    age: float,
+    spend: str = "balanced",
+    interval: float = REFERENCE_INTERVAL,
 ) -> int:
     """The index of the candidate with the lowest score. `arrived` messages are discounted like the costs; `allowed` is the
-    share that may be late; `age` are the seconds since the first report.
+    share that may be late; `age` are the seconds since the first report, `interval` those between two.
     """
-    trade = TRADES[spend]
+    trade = trade_at(spend, interval)
     preference, first = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age), trade.factors[FIRST]
     scores = [
         score(candidate, arrived, allowed, trade) + preference * abs(factor - first)

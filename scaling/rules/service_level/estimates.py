@@ -29,6 +29,14 @@ UTILIZATION_BY_AGE = 0.9
 recorded loads, messages of 32 s, first day: 1.72 times the bound with 0.75, 1.33 with this, both 0.6 % late (27 November 2026).
 """
 
+LEAN, LEAN_LIMIT = 0.25, 0.5
+"""Where arrivals are inferred, a message counts as late this share of its own time before the allowed wait is over. What instances complete is
+inferred while they work on it, and comes later: after a scale-out by half a message, if all take as long. So what came seems to have come
+sooner, and fewer to be late: of messages of 32 s, all the same, the rule counted 0.6 % where 1.3 % were late (eleven recorded loads, 28 November
+2026). With this it counts 1.04 % of 0.95, and 0.79 % of 0.62 where times are log-normal. The time of a message counts up to the
+second share of the wait: with messages of 80 s and a wait of 60 s it counts 1.33 % of 1.30.
+"""
+
 
 class Objective(Struct, frozen=True, kw_only=True):
     """No message waits longer than `wait` seconds, but for the share `late` of them. `concurrency` (messages an instance
@@ -123,6 +131,13 @@ def outlook(
     )
 
 
+def begun_within(memory: Memory, objective: Objective) -> float:
+    """Seconds within which a message has to be begun to count as in time: the allowed wait, and less where arrivals are inferred."""
+    if memory.flow_counted or not memory.time.identified:
+        return objective.wait
+    return objective.wait - LEAN * min(memory.time.used, LEAN_LIMIT * objective.wait)
+
+
 def safety_factor(memory: Memory) -> float:
     """That of the best candidate."""
     return safety_factors(memory)[memory.chosen]
@@ -131,7 +146,11 @@ def safety_factor(memory: Memory) -> float:
 def safety_factors(memory: Memory) -> tuple[float, ...]:
     at_once = memory.learned.service_rate * memory.time.used or instances.FIRST_CONCURRENCY
     return candidates.safety_factors(
-        memory.interval, memory.spend, counted=memory.flow_counted, at_once=at_once
+        memory.interval,
+        memory.spend,
+        counted=memory.flow_counted,
+        at_once=at_once,
+        backlog_alone=memory.time.sense in {times.DRAIN, times.BACKLOG},
     )
 
 

@@ -175,16 +175,16 @@ def _start_from(memory: Memory, seen: Observation, objective: Objective) -> None
 
 def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objective) -> None:
     before, start_up = memory.at, estimates.start_up_time(memory, objective)
-    old_before = queue.arrived_at(memory, memory.at - objective.wait)
-    at_once = estimates.concurrency(memory, objective)
-    served, present = memory.serving, memory.current
+    within = estimates.begun_within(memory, objective)
+    old_before = queue.arrived_at(memory, memory.at - within)
+    at_once, served, present = estimates.concurrency(memory, objective), memory.serving, memory.current
     certain = _follow_capacity(memory, seen, start_up, objective)
     change = _follow_time(memory, seen, objective, seconds)
     candidates.follow_change(memory, change, estimates.starting_instances(memory, objective, start_up))
     service_rate = estimates.service_rate(memory, objective)
     interval = _interval_of(memory, seen, seconds, (served, present, certain), (at_once, service_rate))
     _follow_flow(memory, interval, seen.at, objective, at_once)
-    old_now = _follow_queue(memory, seen, interval, old_before, objective.wait, at_once)
+    old_now = _follow_queue(memory, seen, interval, old_before, within, at_once)
 
     start_up = estimates.start_up_time(memory, objective)  # the report may have taught another one
     _follow_forecast(memory, start_up + seen.interval, seconds)
@@ -395,6 +395,6 @@ def _follow_candidates(
     memory.scored_arrivals = memory.scored_arrivals * passed.keep + passed.arrived
     age = memory.at - memory.since
     memory.chosen = candidates.choose_best(
-        memory.candidates, memory.scored_arrivals, objective.late, age, objective.spend
+        memory.candidates, memory.scored_arrivals, objective.late, age, objective.spend, memory.interval
     )
     candidates.follow_objective(memory, objective.wait, objective.late)

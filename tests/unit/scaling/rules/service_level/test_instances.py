@@ -9,7 +9,8 @@ import pytest
 from benchmarks.autoscaling import ours
 from benchmarks.autoscaling.worlds import CLEAR, Sight, run
 from scaling.rules.service_level import estimates, instances, learning, memory
-from tidemark.analysis.simulation.world import Model
+from tidemark.analysis.simulation.times import FIXED, LOGNORMAL
+from tidemark.analysis.simulation.world import Model, Run
 
 HOUR = 3600
 BURSTS = np.tile(np.repeat([60.0, 30.0, 250.0, 40.0], [1200, 600, 300, 1500]), 6)  # six hours
@@ -261,3 +262,19 @@ def test_where_more_come_than_are_completed_all_are_busy_whatever_they_are_said_
     instances.learn_from_flow(learned, growing, 1e9)
 
     assert 10.0 < learned.service_rate < 12.0
+
+
+@pytest.mark.parametrize("times", [FIXED, LOGNORMAL])
+def test_late_messages_are_counted_where_arrivals_are_inferred_and_messages_are_slow(times):
+    """Of a day with a burst every half hour, about as many as are late: what a new instance completes is inferred before it comes."""
+    load = np.full(86_400, 5.0)
+    for second in range(1800, 86_400, 1800):
+        load[second : second + 120] += 10.0 * (1 + second % 5400 // 1800)
+    model = Model(service_rate=0.5, concurrency=16.0, times=times)
+    policy = ours.service_level(
+        counts=(ours.BACKLOG,), model=model, concurrency=16.0, takes="32s", wait="60s", late="2%"
+    )
+    late = Run(load, policy, model, 12).replay().outcome().late
+    known = memory.decode(policy.state.memories["service_level"])
+    assert late > 0.003
+    assert 0.6 * late < known.day_late / known.day_begun < 2.0 * late

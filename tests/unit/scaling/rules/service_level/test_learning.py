@@ -17,6 +17,7 @@ from scaling.rules.service_level import (
     queue,
     report,
     seasonality,
+    service_time,
     sizing,
 )
 from scaling.rules.service_level.estimates import Objective
@@ -465,7 +466,7 @@ def test_candidates_that_served_at_a_rate_of_the_past_begin_again_from_what_is_t
 
 def test_scale_in_does_not_follow_what_a_slower_service_needed():
     steady = learned([80.0] * 2 * HOUR, objective=SIXTEEN_AT_ONCE, current=18, service=5.0)
-    assert steady.last_need in {15, 16, 17}
+    assert 13 <= steady.last_need <= 17
 
     known = learned([80.0] * 3, start=steady.at + STEP, memory=steady, objective=SIXTEEN_AT_ONCE, current=18)
     held = sizing.highest_need_since(known.needs, known.at - sizing.SMALL_STEP_IN_TIME)
@@ -495,12 +496,69 @@ def test_how_much_is_spent_orders_what_is_chosen():
     assert len({*chosen}) == 3
 
 
-def test_inferred_arrivals_take_less_margin_but_where_messages_come_one_at_a_time():
-    one, many = (
-        candidates.safety_factors(15.0, "balanced", counted=False, at_once=at_once) for at_once in (1.0, 16.0)
+@pytest.mark.parametrize(
+    ("at_once", "sense", "share"),
+    [
+        (1.0, service_time.DRAIN, 1.0),
+        (16.0, service_time.DRAIN, candidates.BACKLOG_SHARE),
+        (16.0, service_time.BACKLOG, candidates.BACKLOG_SHARE),
+        (16.0, service_time.AGE, candidates.INFERRED_SHARE),
+        (16.0, service_time.GIVEN, candidates.INFERRED_SHARE),
+    ],
+)
+def test_inferred_arrivals_take_less_margin_but_where_messages_come_one_at_a_time(at_once, sense, share):
+    known = learned([80.0] * 3, objective=SIXTEEN_AT_ONCE)
+    known.flow_counted, known.time.sense, known.time.used = False, sense, 1.6
+    known.learned.service_rate = at_once / 1.6
+    inferred = estimates.safety_factors(known)
+    assert inferred == pytest.approx([share * factor for factor in candidates.SAFETY_FACTORS])
+
+
+@pytest.mark.parametrize(
+    ("interval", "spend", "price", "over"),
+    [
+        (5.0, "balanced", 0.10, 0.12),
+        (15.0, "balanced", 0.10, 0.12),
+        (30.0, "balanced", 0.05, 0.06),
+        (60.0, "balanced", 0.025, 0.03),
+        (600.0, "balanced", 0.02, 0.02),
+        (60.0, "least", 0.02, 0.02),
+        (60.0, "keep", 0.15, 0.15),
+    ],
+)
+def test_less_is_paid_for_a_late_message_where_reports_are_rare(interval, spend, price, over):
+    trade = candidates.trade_at(spend, interval)
+    assert (trade.price, trade.over) == pytest.approx((price, over))
+
+
+def test_a_rare_report_chooses_a_smaller_margin():
+    """Of candidates of which each costs a fifth more than the one before, and has half of its late messages."""
+    simulated = [
+        memory.Candidate(total=1, waiting=0.0, active=0.0, cost=1e6 * 1.2**index, late=4e4 * 0.5**index)
+        for index in range(8)
+    ]
+    often, rare = (
+        candidates.choose_best(simulated, 1e6, 0.01, 1e9, "balanced", interval) for interval in (15.0, 60.0)
     )
-    assert one == candidates.SAFETY_FACTORS
-    assert many == pytest.approx([candidates.INFERRED_SHARE * factor for factor in one])
+    assert often > rare
+
+
+@pytest.mark.parametrize(
+    ("counted", "identified", "takes", "within"),
+    [
+        (False, True, 1.6, 59.6),
+        (False, True, 20.0, 55.0),
+        (False, True, 300.0, 52.5),
+        (True, True, 20.0, 60.0),
+        (False, False, 20.0, 60.0),
+    ],
+)
+def test_a_slow_message_whose_arrival_is_inferred_counts_as_late_before_the_wait_is_over(
+    counted, identified, takes, within
+):
+    known = learned([80.0] * 3, objective=SIXTEEN_AT_ONCE)
+    known.flow_counted, known.time.identified, known.time.used = counted, identified, takes
+    assert estimates.begun_within(known, SIXTEEN_AT_ONCE) == pytest.approx(within)
 
 
 def test_another_trade_begins_its_scores_anew_and_is_remembered():

@@ -27,14 +27,15 @@ outlooks = st.builds(
 starts = st.lists(st.tuples(st.floats(-200, 100), st.integers(1, 50)), max_size=5)
 
 
-def test_a_calm_load_needs_what_serves_it_with_a_queue_of_half_of_the_wait_less_the_age_of_a_report():
-    assert sizing.instances_needed(CALM, 1.0, 0.0, 0.0) == pytest.approx(8.0 * (1 - 26.25 / 180), rel=1e-4)
-    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 26.25) == pytest.approx(8.0, rel=1e-4)
-    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 30.0) > 8.0
+def test_a_calm_load_needs_what_serves_it_with_a_queue_of_most_of_the_wait_less_the_age_of_a_report():
+    queue = 0.7 * (60.0 - 0.6 * 15.0)
+    assert sizing.instances_needed(CALM, 1.0, 0.0, 0.0) == pytest.approx(8.0 * (1 - queue / 180), rel=1e-4)
+    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * queue) == pytest.approx(8.0, rel=1e-4)
+    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 40.0) > 8.0
 
 
 def test_a_queue_near_the_wait_is_served_in_a_hurry():
-    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 90.0) == pytest.approx(8.0 + 8.0 * 45 / 45)
+    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 90.0) == pytest.approx(8.0 + 8.0 * (90 - 39) / 39)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,9 @@ def shipped_formula(outlook, factor, waiting, capacity):
     rate, wait = outlook.expected, outlook.wait
     margin = outlook.rate_with_margin(factor)
     left = waiting + rate * outlook.start_up - capacity
-    may_wait = max(wait - outlook.interval / 2, 0.0) / 2
+    may_wait = 0.7 * max(wait - 0.6 * outlook.interval, 0.0)
     keep_up = margin + (left - margin * may_wait) / outlook.keep_up_time
-    hurry = rate + (left - rate * wait * 3 / 4) / outlook.hurry_time
+    hurry = rate + (left - rate * wait * 0.65) / outlook.hurry_time
     return max(keep_up, hurry, waiting / wait) / outlook.service_rate
 
 
