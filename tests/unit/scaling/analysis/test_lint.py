@@ -439,7 +439,7 @@ def test_what_a_rule_that_learns_cannot_know_is_said(given, lacks):
         ("60s", "1%", "keep", None),
         ("60s", "0.5%", "keep", "0.8 %"),
         ("4m", "1%", "balanced", None),
-        ("2m", "1%", "balanced", "1.3 %"),
+        ("2m", "1%", "balanced", "1.5 %"),
         ("2m", "1%", "keep", None),
         ("1h", "0.1%", "balanced", None),
     ],
