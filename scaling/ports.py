@@ -45,12 +45,13 @@ class Reading(Struct, frozen=True):
     """One read of one entity: every count it has, by name (`active`, `scheduled`, `dead_letter`, ...).
 
     `counters` are those that only grow, each with a number below 2**53 that names what is counted: a reading of another one is no
-    increase.
+    increase. `unknown` are counts that this read could not tell, each with the reason.
     """
 
     at: float
     values: Mapping[str, float]
     counters: Mapping[str, int] = {}
+    unknown: Mapping[str, str] = {}
 
 
 class Collector(Protocol):

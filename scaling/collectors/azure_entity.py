@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic
@@ -11,17 +10,16 @@ from typing import Annotated, Any, Generic
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 from msgspec import Meta
 
+from scaling.calls.turns import collecting, seconds_since
 from scaling.ports import CollectError, Reading
 from tidemark.foundation.azure.opening import Client, LazyClient
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.sanitize import error_text, shorten, without_tls_object
 
-logger = logging.getLogger(__name__)
-
 Name = Annotated[str, Meta(min_length=1)]  # an option that names something
 
 CLOCKS = 5.0
-"""Seconds by which a message may be ahead of our clock before the log says so. Chosen: well above what synchronised clocks differ."""
+"""Seconds by which a message may be ahead of our clock and still have come just now. Chosen: well above what synchronised clocks differ."""
 
 EARLY = 0.9
 """Share of the time between two reads after which one is due. Chosen: timers fire with jitter, and no read is to wait for the next one."""
@@ -52,7 +50,6 @@ class AzureEntityCollector(ABC, Generic[Client]):
         self._deadline = deadline
         self._client = LazyClient(self._open)
         self._users: set[object] = {self}
-        self._is_clock_off = False
         self._every = 0.0
         """Seconds between two reads: at a collection in between the last reading is the newest that there is."""
         self._last: Reading | None = None
@@ -77,10 +74,11 @@ class AzureEntityCollector(ABC, Generic[Client]):
         if self._last is not None and 0.0 <= now - self._last.at < EARLY * self._every:
             return self._last
         try:
-            async with asyncio.timeout(self._deadline):
-                result = await self._read(await self._client.get(), now)
-                self._last = result if isinstance(result, Reading) else Reading(at=now, values=result)
-                return self._last
+            with collecting():
+                async with asyncio.timeout(self._deadline):
+                    result = await self._read(await self._client.get(), now)
+                    self._last = result if isinstance(result, Reading) else Reading(at=now, values=result)
+                    return self._last
         except CollectError:
             raise
         except TimeoutError:
@@ -99,12 +97,16 @@ class AzureEntityCollector(ABC, Generic[Client]):
         """Takes what a list of entities said of this one, as of `now`. Nothing unless a class has use for it."""
 
     def _age(self, enqueued_at: float | None, now: float) -> float:
-        """Seconds since a message came by the service's clock; 0 where there is none, or where it came later than now by ours."""
-        age = 0.0 if enqueued_at is None else now - enqueued_at
-        if age < -CLOCKS and not self._is_clock_off:
-            text = "%s: a message came %.0f s after now by this machine's clock: one of the clocks is off, and so are ages"
-            logger.warning(text, self._label, -age)
-        self._is_clock_off = age < -CLOCKS
+        """Seconds since a message came by the service's clock; 0 where there is none. `now` is when the collection began.
+
+        Raises CollectError where it came so much later than now by our clock that the age is anybody's guess.
+        """
+        age = 0.0 if enqueued_at is None else now + seconds_since() - enqueued_at
+        if age < -CLOCKS:
+            raise CollectError(
+                f"{self._label}: oldest_age cannot be known: the message came {-age:.0f} s after now by this machine's clock, so one of "
+                "the clocks is off"
+            )
         return max(0.0, age)
 
     async def aclose(self) -> None:

@@ -246,4 +246,10 @@ class MatchingCollector:
             count: crc32(repr([reading.counters.get(count) for reading in readings]).encode())
             for count in growing
         }
-        return Reading(min(reading.at for reading in readings), values, names)
+        unknown = {
+            count: why
+            for reading in reversed(readings)
+            for count, why in reading.unknown.items()
+            if count not in known
+        }
+        return Reading(min(reading.at for reading in readings), values, names, unknown)

@@ -15,7 +15,6 @@ than any message is processed, the messages that it counts do not exist.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
@@ -24,6 +23,7 @@ from msgspec import Struct
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.matching import Combine, Empty, Matching
+from scaling.ports import CollectError, Reading
 from tidemark.foundation.azure.addresses import address_of
 from tidemark.foundation.azure.connections import queue_client, queue_service
 from tidemark.foundation.durations import SHORTEST, duration_within, parse_duration
@@ -117,8 +117,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
     def _open(self) -> QueueClient:
         return queue_client(self._settings, self._params.connection, self._params.queue, retry_total=1)
 
-    async def _read(self, client: QueueClient, now: float, /) -> dict[str, float]:
-        started_at = asyncio.get_running_loop().time()
+    async def _read(self, client: QueueClient, now: float, /) -> Reading:
         total = (await client.get_queue_properties()).approximate_message_count
         if total is None:
             raise ValueError("the answer holds no message count")
@@ -129,15 +128,18 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         oldest = min(
             (message.inserted_on.timestamp() for message in messages if message.inserted_on), default=None
         )
-        now += asyncio.get_running_loop().time() - started_at
         counts = {"total": float(total)}
         if peeked < PEEK_LIMIT:  # the two requests are not one moment: more may be peeked than counted
             counts |= {"visible": float(peeked), "invisible": float(max(0, total - peeked))}
         else:
             counts["visible"] = float(max(total, peeked))
-        if oldest is not None or not messages:
+        try:
+            if messages and oldest is None:
+                raise CollectError(f"{self._label}: oldest_age cannot be known: no message says when it came")
             counts["oldest_age"] = self._age(oldest, now)
-        return counts
+        except CollectError as error:  # the counts are known all the same
+            return Reading(now, counts, unknown={"oldest_age": str(error)})
+        return Reading(now, counts)
 
     def _is_stale(self, total: int, peeked: int, now: float) -> bool:
         """Whether the total counts messages that do not exist: see the docstring of the module."""

@@ -25,6 +25,7 @@ from functools import partial
 
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import inputs_of, same
+from scaling.calls.turns import collecting
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
@@ -115,10 +116,13 @@ class Autoscaler:
         """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         due, collectors, scalers = await self._due_targets.due(self.config, self.ports, now)
-        readings, capacities = await asyncio.gather(
-            self._readings.ask(collectors, lambda _, collector: reading.read_metrics(collector, now)),
-            self._capacities.ask(scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)),
-        )
+        with collecting():
+            readings, capacities = await asyncio.gather(
+                self._readings.ask(collectors, lambda _, collector: reading.read_metrics(collector, now)),
+                self._capacities.ask(
+                    scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)
+                ),
+            )
         messages: list[str] = []
         lines: list[str] = []
         warnings = self._lint_warnings()

@@ -155,7 +155,9 @@ def _observed(
 def _sample(source: MetricSource, reading: Reading, now: float) -> MetricSample | MetricFailure:
     """NaN and infinity do not travel in JSON, so they become failures here, not in the window."""
     if source.count not in reading.values:
-        text = f"the reading has no '{source.count}'; it has {', '.join(map(str, reading.values))}"
+        text = reading.unknown.get(source.count) or (
+            f"the reading has no '{source.count}'; it has {', '.join(map(str, reading.values))}"
+        )
         return MetricFailure(source.metric, now, _short(text))
     value, at = reading.values[source.count], reading.at
     if not _is_number(value) or not _is_number(at):

@@ -55,7 +55,6 @@ class EventHubAgeCollector(EventHubLagCollector):
         return f"{EventHubLagCollector.entity(params)} age by {params.age_group}"
 
     async def _read(self, client: Clients, now: float, /) -> Reading:
-        started_at = asyncio.get_running_loop().time()
         await self._close_links()
         lags, created_at = await self._lags(client)
         behind = [one for one in lags if one.lag]
@@ -70,8 +69,7 @@ class EventHubAgeCollector(EventHubLagCollector):
             return at
 
         oldest = min(await gather(came, behind, at_once=PARALLEL), default=None)
-        passed = asyncio.get_running_loop().time() - started_at
-        return Reading(now, {"oldest_age": self._age(oldest, now + passed)})
+        return Reading(now, {"oldest_age": self._age(oldest, now)})
 
     async def _first_event(
         self, hub: EventHubConsumerClient, partition: str, first: int

@@ -181,7 +181,6 @@ class OldestAgeCollector(_DataPlaneCollector):
         await super().aclose()
 
     async def _read(self, client: DataPlane, now: float, /) -> dict[str, float]:
-        started_at = asyncio.get_running_loop().time()
         ahead = await self._ahead(now)
         searches = self._searches(await self._described(client.settings, now), ahead, now)
         receiver = self._params.receiver(client.messages)
@@ -194,7 +193,6 @@ class OldestAgeCollector(_DataPlaneCollector):
             raise CollectError(f"{self._label}: {self.COUNT} cannot be known: {error}") from error
         finally:
             self._close(receiver)
-        now += asyncio.get_running_loop().time() - started_at
         return {self.COUNT: self._age(oldest(searches), now)}
 
     def _close(self, receiver: ServiceBusReceiver) -> None:

@@ -355,6 +355,7 @@ async def test_an_event_is_received_once_while_it_is_the_first_that_is_not_settl
             "events from number 5 on, but none came within 0.05 s to a reader in consumer group '.+', which has",
         ),
         ({5: None}, "the event 5 of partition 0 does not say when it came"),
+        ({5: -90}, "oldest_age cannot be known: the message came 90 s after now"),
     ],
 )
 async def test_an_age_that_cannot_be_told_is_no_zero(monkeypatch, events, words):

@@ -10,12 +10,14 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from scaling.calls.limiter import CallRefusedError, limiter_of
+from scaling.calls.turns import collecting
 from scaling.collectors.event_hub.collector import EventHubLagCollector
 from scaling.collectors.service_bus.collector import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.collectors.service_bus.peeks import DataPlane, OldestAgeCollector, SessionsCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
+from scaling.service.reading import MetricSource, make_report
 from tidemark.foundation.settings_reader import parse_params
 
 QUEUE = ServiceBusQueueCollector.Params(connection="Orders", queue="orders")
@@ -168,16 +170,47 @@ def storage_client(total, *ages):
         ((), 0.0),
         ((10, 40, 20), 40.0),  # nearly in order
         ((None, 40), 40.0),
-        ((None,), None),  # not known, which is not 0
-        ((-3,), 0.0),
-        ((-90,), 0.0),
+        ((-3,), 0.0),  # as clocks differ
     ],
 )
-async def test_the_age_of_a_storage_queue_is_that_of_the_oldest_visible_message(ages, expected, caplog):
+async def test_the_age_of_a_storage_queue_is_that_of_the_oldest_visible_message(ages, expected):
     values = (await StubbedStorage(storage_client(40, *ages)).collect(now=1_000.0)).values
 
-    assert values.get("oldest_age") == (expected if expected is None else pytest.approx(expected, abs=0.5))
-    assert ("one of the clocks is off" in caplog.text) == (ages == (-90,))
+    assert values["oldest_age"] == pytest.approx(expected, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("ages", "why"),
+    [
+        ((None,), "no message says when it came"),
+        ((-95, -90), "the message came 90 s after now by this machine's clock, so one of the clocks is off"),
+    ],
+)
+async def test_an_age_that_cannot_be_told_is_missing_with_the_reason_and_counts_are_there(ages, why, caplog):
+    readings = {"jobs": await StubbedStorage(storage_client(40, *ages)).collect(now=1_000.0)}
+
+    report = make_report(
+        "plan",
+        1_000.0,
+        [MetricSource("plan", count, "jobs", count) for count in ("total", "oldest_age")],
+        readings,
+        "not read",
+    )
+
+    assert [(sample.metric, sample.value) for sample in report.samples] == [("total", 40.0)]
+    assert [failure.metric for failure in report.failures] == ["oldest_age"]
+    assert report.failures[0].message.endswith(f": oldest_age cannot be known: {why}")
+    assert not caplog.text  # a tick logs each failure, so a pattern of 1,000 queues one line
+
+
+async def test_a_message_that_came_while_the_read_waited_for_its_turn_is_no_clock_that_is_off(monkeypatch):
+    seconds = iter((0.0, 12.0))
+    monkeypatch.setattr("scaling.calls.turns.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+
+    with collecting():
+        values = (await StubbedStorage(storage_client(40, -11)).collect(now=1_000.0)).values
+
+    assert values["oldest_age"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

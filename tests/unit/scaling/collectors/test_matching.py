@@ -16,6 +16,7 @@ class World:
     def __init__(self, names):
         self.names = list(names)
         self.gone: set[str] = set()
+        self.ageless: set[str] = set()
         self.permits = asyncio.Semaphore(1_000)
 
 
@@ -47,7 +48,9 @@ class Member:
         await self.world.permits.acquire()
         if self._name in self.world.gone:
             raise GoneError(f"{self.label}: does not exist")
-        return Reading(now, {"active": 1.0})
+        if self._name in self.world.ageless:
+            return Reading(now, {"active": 1.0}, unknown={"oldest_age": f"{self.label}: no age"})
+        return Reading(now, {"active": 1.0} | ({"oldest_age": 9.0} if self.world.ageless else {}))
 
     async def aclose(self):
         pass
@@ -90,3 +93,12 @@ async def test_one_that_did_not_exist_and_is_listed_after_that_is_kept():
     world.gone = set()
 
     assert (await queues.collect(now=2.0)).values == {"active": 2.0}
+
+
+async def test_a_count_that_one_of_them_does_not_tell_is_missing_with_the_reason_of_the_first():
+    world = World(f"q{n}" for n in range(9))
+    world.ageless = {"q3", "q5"}
+
+    reading = await matching(world).collect(now=0.0)
+
+    assert reading == Reading(0.0, {"active": 9.0}, {}, {"oldest_age": "queue 'q3': no age"})
