@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from math import inf, isfinite
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct, structs
 
@@ -15,17 +16,17 @@ from scaling.config.policy import Policy
 from scaling.decision.orders import MAX_NAME, ORDERS
 from scaling.drains.view import DRAINING, drain_view
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import NO_CONTROLS
+from scaling.model import NO_CONTROLS, Controls
+from scaling.ports import Snapshot, StateStore
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.entries import entry_line
-from scaling.service.shell import ATTEMPTS
 from scaling.shadow.comparison import promotion_warning
-from scaling.storage.orders import carried_out, order_key
+from scaling.storage.orders import OrderWriter, carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page, refusal_page
 from scaling.web.recommendation import NoAdviceError, recommendation_of
 from tidemark.foundation.durations import parse_duration
-from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.errors import ConflictError, OrderError
 from tidemark.foundation.http.answers import HTML, Response, error_response, json_fields, json_response
 from tidemark.foundation.http.callers import LOGIN, LOGOUT, NOBODY, Caller, RefusedError, named
 from tidemark.foundation.log.tail import Line
@@ -207,6 +208,14 @@ class Order(Struct, frozen=True):
     caller: Caller = NOBODY
 
 
+class NoticeOverError(OrderError):
+    """A worker acknowledges a drain notice that does not stand any more."""
+
+
+_writers: WeakKeyDictionary[StateStore, OrderWriter] = WeakKeyDictionary()
+"""One for each store, so that orders which come at the same time are saved together."""
+
+
 class OrderView(views.TargetView, frozen=True, kw_only=True):
     """The answer to an order: what was done, and the target as it stands then."""
 
@@ -232,11 +241,13 @@ async def control(
     try:
         fields = json_fields(order.body)
         by, name_in_log = named(order.caller, fields.get("by"))
-        if order.name == "acknowledge" and (answer := await _known_notice(autoscaler, policy, fields)):
-            return answer
+        if order.name == "acknowledge" and await _is_acknowledged(autoscaler, policy, fields):
+            return await _ordered(autoscaler, policy, "acknowledged already")
         done = await carry_out(
             autoscaler, policy, order.name, fields, by=by, name_in_log=name_in_log, log_line=log_line
         )
+    except NoticeOverError as error:
+        return error_response(409, str(error))
     except ValueError as error:
         return error_response(400, str(error))
     except ConflictError:
@@ -250,12 +261,18 @@ async def _ordered(autoscaler: Autoscaler, policy: Policy, done: str) -> Respons
     return json_response(OrderView(**structs.asdict(target), done=done))
 
 
-async def _known_notice(autoscaler: Autoscaler, policy: Policy, fields: Mapping[str, Any]) -> Response | None:
-    """The answer to an acknowledgement that changes nothing: it came twice, or too late. None for one to be written."""
+async def _is_acknowledged(autoscaler: Autoscaler, policy: Policy, fields: Mapping[str, Any]) -> bool:
+    """Whether an acknowledgement changes nothing, because it came before. Raises NoticeOverError for one that is too late."""
     snapshot, notice = await autoscaler.ports.states.load(policy.target), fields.get("notice")
-    view = drain_view(snapshot.state, snapshot.controls)
     if not isinstance(notice, str):
-        return None
+        return False
+    _require_open(snapshot, notice)
+    return fields.get("worker") in drain_view(snapshot.state, snapshot.controls).acknowledged
+
+
+def _require_open(snapshot: Snapshot, notice: str) -> None:
+    """Raises NoticeOverError."""
+    view = drain_view(snapshot.state, snapshot.controls)
     if (view.state, view.notice) != (DRAINING, notice):
         named = f"found '{one_line(notice)[:MAX_NAME]}'"
         stands = (
@@ -263,9 +280,7 @@ async def _known_notice(autoscaler: Autoscaler, policy: Policy, fields: Mapping[
             if view.state == DRAINING
             else "no notice stands: all go on with their work"
         )
-        return error_response(409, f"notice: {named}, which is over; {stands}")
-    known = fields.get("worker") in view.acknowledged
-    return await _ordered(autoscaler, policy, "acknowledged already") if known else None
+        raise NoticeOverError(f"notice: {named}, which is over; {stands}")
 
 
 async def drain(autoscaler: Autoscaler, target: str) -> Response:
@@ -293,17 +308,16 @@ async def carry_out(
     ports, now = autoscaler.ports, autoscaler.clock()
     _, text = ORDERS[name](NO_CONTROLS, fields, policy, by=by, now=now)
 
+    is_of_notice = name == "acknowledge"
+
+    def change(loaded: Snapshot) -> Controls:
+        if is_of_notice:  # else one that is late would replace those of the notice that stands
+            _require_open(loaded, fields["notice"])
+        return ORDERS[name](loaded.controls, fields, policy, by=by, now=now)[0]
+
     async def save() -> None:
-        for attempt in range(ATTEMPTS):
-            loaded = await ports.states.load_controls(policy.target)
-            changed, _ = ORDERS[name](loaded.controls, fields, policy, by=by, now=now)
-            try:
-                await ports.states.save_controls(loaded, changed)
-            except ConflictError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-            else:
-                return
+        writer = _writers.setdefault(ports.states, OrderWriter(ports.states))
+        await writer.save(policy.target, change, needs_state=is_of_notice)
 
     line = f"control {policy.target}: {text}, by {name_in_log}"
     entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)

@@ -15,7 +15,8 @@ from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
 from scaling.ports import NewerStateError
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.messages import encode
-from scaling.service.shell import ATTEMPTS, Ports
+from scaling.service.shell import Ports
+from scaling.storage.orders import ATTEMPTS
 from scaling.web import api
 from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.support.scaling.runner import metric
@@ -238,6 +239,7 @@ async def test_an_order_that_keeps_losing_the_race_is_a_conflict(world, monkeypa
         raise ConflictError("changed")
 
     monkeypatch.setattr(world.ports.states, "save_controls", save)
+    monkeypatch.setattr("scaling.storage.orders.PAUSE", 0.0)
 
     answer = await order(world, "pause", PAUSE)
 
@@ -247,24 +249,6 @@ async def test_an_order_that_keeps_losing_the_race_is_a_conflict(world, monkeypa
         "control plan-a: scaling paused for 5 min, by anna: refused, other orders kept arriving"
     )
     assert (await world.ports.states.load("plan-a")).controls.pauses == ()
-
-
-async def test_of_many_orders_at_once_the_log_tells_as_done_only_what_was_done(world, monkeypatch):
-    load = world.ports.states.load_controls
-
-    async def slowly(target):
-        found = await load(target)
-        await asyncio.sleep(0)
-        return found
-
-    monkeypatch.setattr(world.ports.states, "load_controls", slowly)
-    answers = await asyncio.gather(*(order(world, "pause", PAUSE | {"by": f"p{i}"}) for i in range(20)))
-
-    lines = [entry.line for entry in (await world.ports.log.read("plan-a")).entries]
-    done = [line for line in lines if not line.endswith("refused, other orders kept arriving")]
-    assert len(lines) == 20
-    assert {answer.status for answer in answers} == {200, 409}
-    assert len(done) == sum(answer.status == 200 for answer in answers)
 
 
 async def test_an_order_is_given_though_the_state_is_of_a_newer_release(world):
