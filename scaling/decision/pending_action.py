@@ -366,8 +366,8 @@ def _emitted_again(
     text = f"{action_text(pending)} has no effect after {now - pending.decided_at:.0f} s; emitted again"
     if not was_tried(state) and wait is not None and _due_at(policy, state, pending) == wait.until:
         text = f"{action_text(pending)} is emitted now, for the platform had asked to wait"
-    elif not was_tried(state) and draining.open_drain(state) is not None:
-        text = f"{action_text(pending)} is emitted now, for its workers have acknowledged it, or their time is over"
+    elif not was_tried(state) and (why := draining.why_sent(state, controls)):
+        text = f"{action_text(pending)} is emitted now, for {why}"
     return _reviewed(sent, text, emit=pending)
 
 

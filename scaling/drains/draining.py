@@ -13,7 +13,7 @@ from math import inf
 from msgspec import structs
 
 from scaling.config.policy import Policy
-from scaling.model import Controls, Direction, Reason, ScaleAction, TargetState
+from scaling.model import Controls, Direction, EffectRecord, Reason, ScaleAction, TargetState
 from scaling.notice import Drain, DrainEnd
 from scaling.window import CLOCK_TOLERANCE
 from tidemark.foundation.wording import count_text
@@ -112,11 +112,35 @@ def with_end(state: TargetState) -> TargetState:
     drain = state.drain
     if drain is None or drain.end is not None or open_drain(state) is not None:
         return state
-    effect = next((ordered for ordered in state.effects if ordered.action_id == drain.notice), None)
+    return structs.replace(state, drain=ended(drain, state))
+
+
+def ended(drain: Drain, state: TargetState) -> Drain:
+    """A notice whose action is not pending any more, with its end by the state."""
+    effect = effect_of_notice(drain, state)
     gone = state.withdrawn if state.withdrawn and state.withdrawn.action_id == drain.notice else None
     at = effect.at if effect else gone.at if gone else state.last.at if state.last else drain.at
     end = DrainEnd.WITHDRAWN if effect is None else DrainEnd.DONE
-    return structs.replace(state, drain=structs.replace(drain, end=end, ended_at=max(at, drain.at)))
+    return structs.replace(drain, end=end, ended_at=max(at, drain.at))
+
+
+def effect_of_notice(drain: Drain, state: TargetState) -> EffectRecord | None:
+    """The effect of the scale-in that was announced, if it had one."""
+    return next((ordered for ordered in state.effects if ordered.action_id == drain.notice), None)
+
+
+def why_sent(state: TargetState, controls: Controls) -> str:
+    """What lets the pending action be sent now, in words; empty where it waited for no workers."""
+    drain = open_drain(state)
+    if drain is None:
+        return ""
+    workers = workers_of(drain, controls)
+    if EVERY_WORKER in workers:
+        return "it was acknowledged for all workers"
+    by_them = f"{len(workers)} of {count_text(drain.needed, 'worker')}"
+    if len(workers) >= drain.needed:
+        return f"{by_them} have acknowledged it"
+    return f"the time of its workers is over, and {by_them} had acknowledged it"
 
 
 def drain_text(state: TargetState, controls: Controls, now: float) -> str:

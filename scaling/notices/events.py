@@ -15,6 +15,7 @@ from msgspec import structs
 from scaling.calls.usage import CallsView
 from scaling.config.notify_table import Notify
 from scaling.decision import explain
+from scaling.drains.draining import effect_of_notice, ended
 from scaling.log_entry import decision_id
 from scaling.model import Reason, Recommendation, TargetState
 from scaling.notice import Drain, DrainEnd, Notice, NoticeKind, Standing, Telling
@@ -197,27 +198,26 @@ def _drains(target: str, before: TargetState, after: TargetState) -> Iterator[No
     """The begin of a drain notice, and its end, also of one that another took the place of."""
     earlier, drain = before.drain, after.drain
     if earlier is not None and earlier.end is None and (drain is None or drain.notice != earlier.notice):
-        yield _of_drain(
-            target, structs.replace(earlier, end=DrainEnd.WITHDRAWN, ended_at=_newest(after, earlier.at))
-        )
+        yield _of_drain(target, ended(earlier, after), after)
     known = (
         earlier.end if earlier is not None and drain is not None and earlier.notice == drain.notice else None
     )
     begun = earlier is not None and drain is not None and earlier.notice == drain.notice
     if drain is not None and (not begun or drain.end is not known):
-        yield _of_drain(target, drain)
+        yield _of_drain(target, drain, after)
 
 
-def _newest(state: TargetState, at: float) -> float:
-    return max(at, state.last.at if state.last is not None else at)
-
-
-def _of_drain(target: str, drain: Drain) -> Notice:
+def _of_drain(target: str, drain: Drain, after: TargetState) -> Notice:
     way = f"{target}: {drain.from_capacity} -> {drain.to_capacity}"
-    request = f"acknowledge it by {time_text(drain.deadline)}, once there is nothing left to lose"
-    text = (
-        f"{way} {_ENDED[drain.end]}" if drain.end is not None else f"{way} is announced to workers: {request}"
-    )
+    effect = effect_of_notice(drain, after) if drain.end is DrainEnd.DONE else None
+    reached = None if effect is None else effect.to_capacity
+    if drain.end is None:
+        request = f"acknowledge it by {time_text(drain.deadline)}, once there is nothing left to lose"
+        text = f"{way} is announced to workers: {request}"
+    elif reached not in {None, drain.to_capacity}:
+        text = f"{way} has ended at {reached}: whoever is left goes on with its work"
+    else:
+        text = f"{way} {_ENDED[drain.end]}"
     return Notice(
         id=f"drain:{drain.notice}" if drain.end is None else f"drain:{drain.notice}:ended",
         kind=NoticeKind.DRAIN,
@@ -227,6 +227,7 @@ def _of_drain(target: str, drain: Drain) -> Notice:
         reason=drain.end or "",
         current=drain.from_capacity,
         desired=drain.to_capacity,
+        reached=reached,
         decision_id=drain.notice,
         since=drain.at,
         ended=drain.end is not None,

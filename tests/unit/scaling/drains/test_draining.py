@@ -251,7 +251,23 @@ async def test_the_lines_say_for_whom_a_scale_in_waits_and_how_long():
     checks = [entry.line for entry in await made.entries()]
 
     assert waiting.endswith("; 1 of 3 workers have acknowledged, 60 s left, after which it is carried out")
-    assert any("its workers have acknowledged it, or their time is over" in line for line in checks)
+    assert any(
+        "is emitted now, for the time of its workers is over, and 1 of 3 workers had acknowledged it" in line
+        for line in checks
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "why"),
+    [(ALL, "3 of 3 workers have acknowledged it"), (("*",), "it was acknowledged for all workers")],
+)
+async def test_the_line_of_what_is_sent_says_who_let_it(workers, why):
+    made = world()
+    await made.minute()
+    await acknowledge(made, *workers)
+    await made.minute()
+
+    assert any(f"is emitted now, for {why}" in entry.line for entry in await made.entries())
 
 
 async def test_need_that_falls_further_leaves_an_announced_scale_in_as_it_was_and_the_rest_follows():

@@ -355,14 +355,25 @@ async def test_after_two_evaluations_without_a_drain_the_state_holds_no_notice_o
     assert telling is None or NoticeKind.DRAIN not in {each.kind for each in telling.notices}
 
 
-def test_another_notice_in_the_same_save_ends_the_one_before():
-    first = Drain("plan@1", 3, 2, NOW, NOW + 60, NOW + 600, 3)
+@pytest.mark.parametrize(
+    ("effects", "reason", "text", "reached"),
+    [
+        ((), "withdrawn", "5 -> 2 is withdrawn: all go on", None),
+        ((EffectRecord(NOW, 5, 2, None, "plan@1"),), "done", "5 -> 2 is done: whoever is left", 2),
+        ((EffectRecord(NOW, 5, 3, None, "plan@1"),), "done", "5 -> 2 has ended at 3: whoever is left", 3),
+    ],
+)
+def test_another_notice_in_the_same_save_ends_the_one_before(effects, reason, text, reached):
+    first = Drain("plan@1", 5, 2, NOW, NOW + 60, NOW + 600, 5)
     before = TargetState(drain=first)
-    after = TargetState(drain=msgspec.structs.replace(first, notice="plan@2", to_capacity=1))
+    after = TargetState(drain=msgspec.structs.replace(first, notice="plan@2", to_capacity=1), effects=effects)
 
     notices = announced(Notify(), "plan", before, after).telling.notices
+    over, begun = (each for each in notices if each.kind is NoticeKind.DRAIN)
 
-    assert [each.id for each in notices] == ["drain:plan@1:ended", "drain:plan@2"]
+    assert [over.id, begun.id] == ["drain:plan@1:ended", "drain:plan@2"]
+    assert (over.reason, over.reached) == (reason, reached)
+    assert over.text.startswith(f"plan: {text}")
 
 
 def test_drain_notices_are_not_folded_into_a_count_for_a_worker_waits_for_them():
