@@ -56,7 +56,7 @@ class EventHubAgeCollector(EventHubLagCollector):
 
     async def _read(self, client: Clients, now: float, /) -> Reading:
         await self._close_links()
-        lags, created_at = await self._lags(client)
+        lags, created_at = await self._lags(client, now)
         behind = [one for one in lags if one.lag]
         known, self._known = self._known, {}
 

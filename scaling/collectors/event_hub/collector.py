@@ -173,6 +173,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         self._group = params.consumer_group
         """In which the hub is asked."""
         self._logged: object = None
+        self._ahead = lag.CheckpointsAhead()
 
     @staticmethod
     def measured(params: Params, settings: Mapping[str, str]) -> dict[str, object]:
@@ -204,7 +205,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         return Clients(hub, container, layouts.Consumer(namespace, params.event_hub, params.consumer_group))
 
     async def _read(self, client: Clients, now: float, /) -> Reading:
-        lags, created_at = await self._lags(client)
+        lags, created_at = await self._lags(client, now)
         flow = lag.flow_of(lags, created_at)
         counts = lag.counts_of(lags, self._params.target) | {"incoming": float(flow.incoming)}
         counters = {"incoming": flow.hub, "outgoing": flow.checkpoints}
@@ -212,14 +213,20 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             counts["outgoing"] = float(flow.settled)
         return Reading(now, counts, counters)
 
-    async def _lags(self, client: Clients) -> tuple[list[lag.PartitionLag], float]:
-        """The lags of all partitions, and when the hub was created. Raises CollectError for one that is to be held."""
+    async def _lags(self, client: Clients, now: float) -> tuple[list[lag.PartitionLag], float]:
+        """The lags of all partitions, and when the hub was created. Raises CollectError for one that is to be held, and for a
+        hub that was created anew meanwhile.
+        """
         properties = await client.hub.get_eventhub_properties()
         ids = sorted((str(partition) for partition in properties["partition_ids"]), key=lag.by_number)
         created_at = properties["created_at"].timestamp()
         checkpoints = await self._checkpoints(client, ids)
         partitions = await gather(lambda partition: _partition(client.hub, partition), ids, at_once=PARALLEL)
-        lags = [self._lag(partition, checkpoints, created_at) for partition in partitions]
+        lags = [self._lag(partition, checkpoints, created_at, now) for partition in partitions]
+        if any(one.state is lag.LagState.STALE for one in lags):
+            properties = await client.hub.get_eventhub_properties()
+            if properties["created_at"].timestamp() != created_at:
+                raise CollectError(f"{self._label}: was created anew while it was read")
         self._log_changes(lags, checkpoints)
         if held := next((one for one in lags if one.held), None):
             raise CollectError(
@@ -229,15 +236,17 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         return lags, created_at
 
     def _lag(
-        self, partition: lag.Partition, checkpoints: Mapping[str, Checkpoint], created_at: float
+        self, partition: lag.Partition, checkpoints: Mapping[str, Checkpoint], created_at: float, now: float
     ) -> lag.PartitionLag:
         checkpoint = checkpoints.get(partition.id)
+        number = checkpoint.sequence_number if checkpoint else None
+        foreign = checkpoint is not None and checkpoint.is_of_other_hub(created_at)
         return lag.partition_lag(
             partition,
-            checkpoint.sequence_number if checkpoint else None,
+            number,
             self._params,
             jitter=self._params.jitter,
-            foreign=checkpoint is not None and checkpoint.is_of_other_hub(created_at),
+            foreign=self._ahead.is_foreign(partition, number, now) or foreign,
         )
 
     # The checkpoints.

@@ -25,6 +25,12 @@ DEFAULT_JITTER = 10_000
 KEDA's stalePartitionInfoThreshold. What is further ahead belongs to another hub.
 """
 
+AHEAD_FOR = 60.0
+"""Seconds for which the same checkpoint may be ahead of its partition. Chosen: what the service says of a partition is late by seconds, and
+a consumer that goes on has another checkpoint by then. One that stays ahead belongs to another hub: its writer kept it there after
+the hub was created anew.
+"""
+
 CLOCK_GRAIN = 1.0
 """Seconds: storage gives times of writing in whole seconds."""
 
@@ -79,7 +85,9 @@ class Partition(Struct, frozen=True):
 
 
 class PartitionLag(Struct, frozen=True):
-    """The lag of one partition. `lost` are events that retention removed before anybody read them."""
+    """The lag of one partition. `lost` are events that retention removed before anybody read them. `foreign`: the checkpoint is
+    known to be of another hub, also where no event is left.
+    """
 
     partition: Partition
     checkpoint: int | None
@@ -87,6 +95,7 @@ class PartitionLag(Struct, frozen=True):
     lag: int
     lost: int = 0
     held: bool = False
+    foreign: bool = False
 
     def __str__(self) -> str:
         events, read = self.partition, self.checkpoint
@@ -122,7 +131,30 @@ def partition_lag(
         lag = max(partition.last - max(checkpoint, partition.begin - 1), 0)
     if state is LagState.EXPIRED and checkpoint is not None:
         lost = partition.begin - 1 - checkpoint
-    return PartitionLag(partition, checkpoint, state, lag, lost, held=meaning == "hold")
+    return PartitionLag(partition, checkpoint, state, lag, lost, held=meaning == "hold", foreign=foreign)
+
+
+class CheckpointsAhead:
+    """Which checkpoints stay ahead of their partitions. Belongs to one hub and consumer group."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float, bool]] = {}
+        """By partition: the checkpoint that was ahead, since when, and whether it is of another hub."""
+
+    def is_foreign(self, partition: Partition, checkpoint: int | None, now: float) -> bool:
+        """Whether this checkpoint has been ahead for so long that it is of another hub. It stays so when the partition passes it."""
+        if checkpoint is None:
+            self._known.pop(partition.id, None)
+            return False
+        number, since, foreign = self._known.get(partition.id, (-1, now, False))
+        if number != checkpoint or now < since:
+            since, foreign = now, False
+        if partition.retained and checkpoint > partition.last:
+            foreign = foreign or now - since >= AHEAD_FOR
+            self._known[partition.id] = checkpoint, since, foreign
+        elif not foreign:
+            self._known.pop(partition.id, None)
+        return foreign
 
 
 def counts_of(partitions: Sequence[PartitionLag], target: float | None = None) -> dict[str, float]:
@@ -163,9 +195,10 @@ def flow_of(partitions: Sequence[PartitionLag], hub_created_at: float) -> Flow:
     """
     hub = round(hub_created_at * 1000)
     known = [
-        (one.partition.id, one.checkpoint)
+        (one.partition.id, min(one.checkpoint, one.partition.last))
         for one in partitions
         if one.checkpoint is not None
+        and not one.foreign
         and one.state is not LagState.HUB_RECREATED
         and one.partition.begin - 1 <= one.checkpoint
     ]
@@ -174,7 +207,7 @@ def flow_of(partitions: Sequence[PartitionLag], hub_created_at: float) -> Flow:
     return Flow(
         incoming=sum(one.partition.last + 1 for one in partitions),
         hub=hub,
-        settled=None if waiting and not known else sum(checkpoint + 1 for _, checkpoint in known),
+        settled=None if waiting and not known else sum(position + 1 for _, position in known),
         checkpoints=crc32(named.encode()),
     )
 

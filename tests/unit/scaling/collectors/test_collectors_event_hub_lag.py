@@ -312,6 +312,32 @@ async def test_where_checkpoints_were_read_is_logged_when_it_changes(caplog):
     assert len(caplog.records) == 3
 
 
+async def test_a_checkpoint_that_its_writer_keeps_ahead_of_a_hub_that_was_made_anew_hides_no_backlog():
+    collector = Stubbed({"0": (0, 29)})
+    collector.container.checkpoint("0", 89)  # written again after the hub was created
+    lags = [(await collector.collect(now=NOW + seconds)).values["lag"] for seconds in (0.0, 30.0, 60.0)]
+    collector.hub.partitions["0"] = (0, 109)
+    lags.append((await collector.collect(now=NOW + 90.0)).values["lag"])
+    collector.container.checkpoint("0", 99)
+    lags.append((await collector.collect(now=NOW + 120.0)).values["lag"])
+
+    assert lags == [0.0, 0.0, 30.0, 110.0, 10.0]
+
+
+async def test_a_hub_that_is_made_anew_while_it_is_read_is_not_read():
+    collector = Stubbed({"0": (0, 9)})
+    collector.container.checkpoint("0", 89)
+    found = collector.hub.get_partition_properties
+
+    async def anew(partition):
+        collector.hub.created_at += 1.0
+        return await found(partition)
+
+    collector.hub.get_partition_properties = anew
+    with pytest.raises(CollectError, match=r"\(connection Hubs\): was created anew while it was read"):
+        await collector.values()
+
+
 class AgeStubbed(Stubbed, EventHubAgeCollector):
     """Events that came so many seconds ago, by partition and number; `received` are the numbers asked for."""
 

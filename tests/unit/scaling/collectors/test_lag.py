@@ -3,13 +3,16 @@
 import math
 
 import pytest
+from msgspec import structs
 
 from scaling.collectors.event_hub.lag import (
+    CheckpointsAhead,
     LagState,
     Meanings,
     Partition,
     by_number,
     counts_of,
+    flow_of,
     is_of_earlier_hub,
     partition_lag,
 )
@@ -99,6 +102,28 @@ def test_a_checkpoint_of_an_earlier_hub_counts_nothing_even_where_it_lies_within
     found = lag(0, 60_000, 50_010, foreign=True)
 
     assert (found.state, found.lag) == (LagState.HUB_RECREATED, 60_001)
+
+
+def test_a_checkpoint_of_an_earlier_hub_is_nothing_that_was_settled_where_no_event_is_left_either():
+    new = [lag(0, -1, 500, foreign=True), lag(0, 9, 4)]
+
+    assert [one.state for one in new] == [LagState.EMPTY, LagState.OK]
+    assert flow_of(new, 1000.0).settled == 5
+    assert flow_of([lag(0, 9, 14)], 1000.0).settled == 10  # never more than came
+
+
+def test_a_checkpoint_that_stays_ahead_for_a_minute_is_of_another_hub_until_it_changes():
+    ahead, partition = CheckpointsAhead(), Partition("0", 0, 29)
+    reads = [(0.0, 29, 89), (59.0, 29, 89), (60.0, 40, 89), (75.0, 110, 89), (90.0, 110, 5)]
+    reads += [(105.0, 110, 111), (170.0, 200, 205), (171.0, 300, 205), (300.0, 300, 205), (301.0, 300, 400)]
+
+    found = [
+        ahead.is_foreign(structs.replace(partition, last=last), number, now) for now, last, number in reads
+    ]
+
+    assert found == [False, False, True, True, False] + [False] * 5
+    assert not ahead.is_foreign(partition, 400, 200.0)  # the clock was set back
+    assert not ahead.is_foreign(partition, None, 400.0)
 
 
 def test_a_checkpoint_belongs_to_an_earlier_hub_when_it_was_written_before_the_hub_was_created():
