@@ -68,6 +68,7 @@ def test_the_message_found_is_the_first_that_can_be_received_after_those_left_ou
         ([active] * 100, {"ahead": 40}, 400.0, 41),
         ([deferred] * 40 + [active], {}, 400.0, 41),
         ([active] * 300, {"ahead": 255}, 2550.0, 256),
+        ([active] + [deferred] * 60 + [active] * 9, {"ahead": 1}, 610.0, 66),
         # A message in front, and too many others behind it: the last one seen is older than the one looked for.
         ([active] + [deferred] * 300 + [active] * 9, {"ahead": 2}, 0.0, None),
     ],

@@ -64,7 +64,7 @@ class Search:
         if self.asks is None:
             raise UnclearError("nothing was asked")
         first, _ = self.asks
-        self.asks = None
+        self.asks, are_all_active = None, True
         for message in page:
             if message.number < first:
                 raise UnclearError(f"a peek from number {first} on returned number {message.number}")
@@ -77,14 +77,16 @@ class Search:
                     self.enqueued_at = self._newest
                     return
                 self._ahead -= 1
+            else:
+                are_all_active = False
         if page:
-            self._go_on(first, len(page))
+            self._go_on(first, len(page), self._ahead + 1 if are_all_active else PAGE)
 
-    def _go_on(self, first: int, looked_at: int) -> None:
+    def _go_on(self, first: int, looked_at: int, wanted: int) -> None:
         self._peeks += 1
         self._looked_at += looked_at
         if self._peeks < PAGES:
-            self.asks = first, PAGE if self._newest is None else min(self._ahead + 1, PAGE)
+            self.asks = first, min(wanted, PAGE)
         elif self._newest is None:
             raise UnclearError(
                 f"the first {self._looked_at} messages are scheduled, deferred or expired, and no more are looked at"
