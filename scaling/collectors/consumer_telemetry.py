@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
+from scaling.collectors.names import TABLE_NAME, problems_of_names
 from scaling.ports import CollectError
 from tidemark.foundation.azure.addresses import address_of
 from tidemark.foundation.azure.connections import table_service
@@ -58,7 +59,7 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
         stale_after: float | str = 60.0
 
         def problems(self) -> dict[str, str]:
-            return problems_of(
+            return problems_of_names(table=TABLE_NAME.problem(self.table)) | problems_of(
                 stale_after=lambda: duration_within(self.stale_after, SHORTEST, inf, "more than 0")
             )
 

@@ -8,7 +8,6 @@ them cannot be read, the metric cannot.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import inf
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, GoneError
+from scaling.collectors.names import ENTITY, WILD, NameRule, problems_of_names
 from scaling.model import Reason
 from scaling.ports import CollectError, Reading
 from tidemark.foundation.azure.opening import LazyClient
@@ -42,16 +42,13 @@ Combine = Literal["sum", "max"]
 Empty = Annotated[float, msgspec.Meta(ge=0)] | None
 
 
-_WILD = {"*", "?"}
-_PATTERN = re.compile(r"[\w.~/$*?-]+")
-"""Of names of queues, subscriptions and hubs, with the two that stand for others."""
-
-
 class Matching:
     """What the options of a collector need, a Struct, whose option `NAMED` may be a pattern: `*` stands for any characters, `?` for one."""
 
     __slots__ = ()
     NAMED: ClassVar[str]
+    NAMES: ClassVar[NameRule] = ENTITY
+    """What `NAMED` may be called."""
     LISTING_ROLE: ClassVar[str]
     """The least role that may list the names."""
 
@@ -62,20 +59,19 @@ class Matching:
     def pattern(self) -> str:
         """Empty where one entity is named."""
         name = str(getattr(self, self.NAMED))
-        return name if _WILD & set(name) else ""
+        return name if set(WILD) & set(name) else ""
 
-    def pattern_problems(self) -> dict[str, str]:
-        if not self.pattern:
-            text = f"is for a pattern, and {self.NAMED} has no * and no ?"
-            return {
-                name: text
-                for name, is_given in (("combine", self.combine != "sum"), ("empty", self.empty is not None))
-                if is_given
-            }
-        if not _PATTERN.fullmatch(self.pattern):
-            text = f"found '{self.pattern}'; a pattern has the characters of names, * for any of them, and ? for one"
-            return {self.NAMED: text}
-        return {}
+    def name_problems(self) -> dict[str, str]:
+        """What is wrong with the name, or the pattern, and with the options of a pattern."""
+        if self.pattern:
+            return problems_of_names(**{self.NAMED: self.NAMES.pattern_problem(self.pattern)})
+        problem = self.NAMES.problem(str(getattr(self, self.NAMED)))
+        text = f"is for a pattern, and {self.NAMED} has no * and no ?"
+        return problems_of_names(
+            **{self.NAMED: problem},
+            combine=text if self.combine != "sum" else None,
+            empty=text if self.empty is not None else None,
+        )
 
     def lister(self, settings: Mapping[str, str]) -> Any:
         """A client that `listed` takes, with a coroutine `close`. Runs in a thread. Raises ValueError naming a bad setting."""

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.matching import Combine, Empty, Matching
+from scaling.collectors.names import STORAGE_QUEUE
 from scaling.ports import CollectError, Reading
 from tidemark.foundation.azure.addresses import address_of
 from tidemark.foundation.azure.connections import queue_client, queue_service
@@ -68,6 +69,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         """`processed_within` is the longest time a worker holds a message."""
 
         NAMED = "queue"
+        NAMES = STORAGE_QUEUE
         LISTING_ROLE = "the 'Storage Queue Data Reader' role on the account, or a connection string"
 
         connection: Name
@@ -78,7 +80,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
 
         def problems(self) -> dict[str, str]:
             accepted = "above 0, and up to 7 days"
-            return self.pattern_problems() | problems_of(
+            return self.name_problems() | problems_of(
                 processed_within=lambda: duration_within(
                     self.processed_within, SHORTEST, LONGEST_LEASE, accepted
                 )

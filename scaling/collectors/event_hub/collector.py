@@ -25,6 +25,7 @@ from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.event_hub import checkpoint_layouts as layouts
 from scaling.collectors.event_hub import lag
 from scaling.collectors.matching import Combine, Empty, Matching
+from scaling.collectors.names import CONSUMER_GROUP, CONTAINER, EVENT_HUB, problems_of_names
 from scaling.ports import CollectError, Reading
 from scaling.resource_id import ResourceId
 from scaling.scalers.arm.clients import open_resources
@@ -131,6 +132,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         """
 
         NAMED = "event_hub"
+        NAMES = EVENT_HUB
         LISTING_ROLE = "the 'Reader' role on the namespace"
 
         connection: Name
@@ -148,7 +150,12 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
 
         def problems(self) -> dict[str, str]:
             wrong = problems_of(namespace_id=self._check_namespace)
-            return self.pattern_problems() | (wrong if self.pattern or self.namespace_id else {})
+            names = problems_of_names(
+                consumer_group=CONSUMER_GROUP.problem(self.consumer_group),
+                age_group=CONSUMER_GROUP.problem(self.age_group) if self.age_group else None,
+                container=CONTAINER.problem(self.container),
+            )
+            return self.name_problems() | names | (wrong if self.pattern or self.namespace_id else {})
 
         def _check_namespace(self) -> None:
             """Raises ValueError."""

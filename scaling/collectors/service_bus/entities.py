@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from scaling.collectors.azure_entity import Name
 from scaling.collectors.matching import Combine, Empty, Matching
+from scaling.collectors.names import ENTITY, SUBSCRIPTION, WILD, problems_of_names
 from tidemark.foundation.azure.connections import service_bus_endpoint
 from tidemark.foundation.durations import duration_within, parse_duration
 from tidemark.foundation.errors import problems_of
@@ -48,7 +49,7 @@ class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def problems(self) -> dict[str, str]:
         accepted = "up to 1h"
-        problems = self.pattern_problems() | problems_of(
+        problems = self.name_problems() | problems_of(
             every=lambda: duration_within(self.every, 0.0, LONGEST, accepted)
         )
         if (self.concurrency is None) != (self.instances_of is None):
@@ -118,14 +119,16 @@ class QueueParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 class SubscriptionParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True):
     NAMED = "subscription"
+    NAMES = SUBSCRIPTION
 
     topic: Name
     subscription: Name
 
     def problems(self) -> dict[str, str]:
-        is_pattern = bool({"*", "?"} & set(self.topic))
-        topic = {"topic": "is one topic: only subscription may be a pattern"} if is_pattern else {}
-        return super().problems() | topic
+        topic = ENTITY.problem(self.topic)
+        if set(WILD) & set(self.topic):
+            topic = "is one topic: only subscription may be a pattern"
+        return super().problems() | problems_of_names(topic=topic)
 
     @property
     def label(self) -> str:

@@ -25,7 +25,7 @@ def run(folder, *words):
             ("--namespace", "orders-bus.servicebus.windows.net", "--topic", "t", "--subscription", "s"),
             'subscription = "s"',
         ),
-        (("--storage-account", "orders", "--queue", "q"), 'collector = "storage_queue"'),
+        (("--storage-account", "orders", "--queue", "work"), 'collector = "storage_queue"'),
     ],
 )
 def test_what_is_written_has_the_answers_and_passes_lint(tmp_path, source, named):

@@ -1,5 +1,8 @@
 """A first tidemark.toml: whatever was found, it is a file that lint accepts, and it changes nothing."""
 
+import json
+import tomllib
+
 import pytest
 from msgspec import structs
 
@@ -194,15 +197,19 @@ def test_the_same_name_in_two_groups_is_two_targets():
 
 @pytest.mark.parametrize("name", ["a\nb", 'a"]\nscaler = "x', "å.b (c)", "#", "-" * 300])
 def test_no_name_breaks_out_of_its_place(name):
+    odd = 'q" [x]'
     made = written(found(plan(name), sources=[queue('q"\n[x]')], left_out=(f"plan {name}",)), {})
 
     assert len(written(found(plan(name)), {}).targets) == 1
+    (target,) = tomllib.loads(made.text)["targets"].values()
+    assert {metric["queue"] for metric in target["metrics"].values()} == {odd}
+    text = made.text.replace(json.dumps(odd), '"orders"')
     load_config(
-        made.text.replace(plan(name).resource_id, plan().resource_id)
-        if plan(name).resource_id in made.text
+        text.replace(plan(name).resource_id, plan().resource_id)
+        if plan(name).resource_id in text
         else "\n".join(
             f'resource_id = "{plan().resource_id}"' if line.startswith("resource_id") else line
-            for line in made.text.splitlines()
+            for line in text.splitlines()
         ),
         name="t",
         settings=made.settings,

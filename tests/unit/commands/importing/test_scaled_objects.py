@@ -36,7 +36,7 @@ def metadata(kind, **values):
          {"subscription": "*a.b?c", "combine": "sum"}),
         (metadata("azure-servicebus", topicName="t", subscriptionName="s", namespace="sb"), "service_bus_subscription",
          {"connection": "Sb", "topic": "t", "subscription": "s"}),
-        (metadata("azure-queue", queueName="q", accountName="shop"), "storage_queue", {"connection": "Shop", "queue": "q"}),
+        (metadata("azure-queue", queueName="work", accountName="shop"), "storage_queue", {"connection": "Shop", "queue": "work"}),
         (metadata("azure-eventhub", eventHubName="h", eventHubNamespace="ns", consumerGroup="g", storageConnectionFromEnv="STORE",
                   checkpointStrategy="blobMetadata", blobContainer="c", unprocessedEventThreshold="100"), "event_hub_lag",
          {"connection": "Ns", "event_hub": "h", "consumer_group": "g", "storage": "STORE", "container": "c", "layout": "blob_metadata", "target": 100}),
@@ -112,7 +112,7 @@ def test_a_resource_takes_the_place_of_the_deployment():
     ],
 )
 def test_a_formula_becomes_an_expression_or_is_refused(formula, expected):
-    triggers = [trigger(name="queue"), trigger("azure-queue", name="hub", metadata={"queueName": "h", "accountName": "a"})]  # fmt: skip
+    triggers = [trigger(name="queue"), trigger("azure-queue", name="hub", metadata={"queueName": "hub", "accountName": "a"})]  # fmt: skip
     given = scaled_object(*triggers, minReplicaCount=1, advanced={"scalingModifiers": {"formula": formula, "target": "10"}})  # fmt: skip
     if expected is None:
         with pytest.raises(UnreadableError, match="formula"):
@@ -139,7 +139,7 @@ CRON = {"timezone": "Europe/Amsterdam", "start": "0 8 * * 1-5", "end": "0 18 * *
         (scaled_object(trigger(), trigger(metadata={"queueName": "a", "useRegex": "true", "operation": "avg"})), "operation avg is not carried over"),
         (scaled_object(metadata("prometheus", serverAddress="https://p.test", query="x", threshold="1", customHeaders="X-Scope-OrgID=a", unsafeSsl="true")),
          "metadata of trigger prometheus: customHeaders, unsafeSsl are not carried over"),
-        (scaled_object(metadata("azure-queue", queueName="q", accountName="shop", identityId="x")), "trigger azure-queue: identityId is not carried over"),
+        (scaled_object(metadata("azure-queue", queueName="work", accountName="shop", identityId="x")), "trigger azure-queue: identityId is not carried over"),
         (scaled_object(metadata("azure-monitor", resourceURI="Microsoft.Cache/redis/r", metricName="hits", metricAggregationInterval="0:2:0", targetValue="5")),
          "metricAggregationInterval of trigger azure-monitor: 2m is read as 1m"),
         (scaled_object(cooldownPeriod=100_000), "cooldownPeriod 100000s: a metric's window takes its place, 12h at most"),
@@ -168,7 +168,7 @@ def test_what_is_not_the_same_is_told_and_the_file_loads(given, said):
 @pytest.mark.parametrize(
     ("kind", "given", "settings"),
     [
-        ("azure-queue", {"queueName": "q", "accountName": "shop", "cloud": "AzureUSGovernmentCloud"},
+        ("azure-queue", {"queueName": "work", "accountName": "shop", "cloud": "AzureUSGovernmentCloud"},
          {"Shop__queueServiceUri": "https://shop.queue.core.usgovcloudapi.net/"}),
         ("azure-servicebus", {"queueName": "q", "namespace": "sb", "cloud": "AzureChinaCloud"}, {"Sb__fullyQualifiedNamespace": "sb.servicebus.chinacloudapi.cn"}),
         ("azure-servicebus", {"queueName": "q", "namespace": "sb", "cloud": "Private", "endpointSuffix": "servicebus.airgap.example"},
@@ -352,7 +352,7 @@ def test_an_app_setting_stands_for_one_thing():
 
 def test_a_variable_that_two_workloads_have_is_told_and_the_storage_of_the_app_is_kept():
     given = [
-        metadata("azure-queue", queueName="q", connectionFromEnv=name)
+        metadata("azure-queue", queueName="work", connectionFromEnv=name)
         for name in ("STORE", "AzureWebJobsStorage")
     ]
     made, policies, _ = made_of(named("one", "a", *given), named("two", "a", *given))

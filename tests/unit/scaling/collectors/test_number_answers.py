@@ -393,7 +393,7 @@ maximum = 5
 [targets.plan.metrics.backlog]
 collector = "storage_queue"
 connection = "C"
-queue = "q"
+queue = "work"
 [targets.plan.metrics.came]
 collector = "azure_monitor"
 resource_id = "BUS"

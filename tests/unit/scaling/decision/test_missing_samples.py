@@ -47,7 +47,7 @@ in = {{ cooldown = "0s" }}
 [targets.plan.metrics.backlog]
 collector = "storage_queue"
 connection = "C"
-queue = "q"
+queue = "work"
 window = "{window}"
 {text}
 [[targets.plan.rules]]
