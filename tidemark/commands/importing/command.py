@@ -102,7 +102,21 @@ def import_objects(objects: list[Any], name: str, resource_id: str = "") -> tupl
             f"{name}: found {', '.join(dict.fromkeys(seen)) or 'nothing'}; accepted are autoscale settings of Azure Monitor and ScaledObjects of KEDA"
         ]
         raise UnreadableError("; ".join(reasons))
-    return imported, refused
+    return _one_for_each_resource(imported, refused), refused
+
+
+def _one_for_each_resource(imported: list[Imported], refused: list[str]) -> list[Imported]:
+    """Those of which each scales a resource of its own: of several for one, the first that is switched on, else the first. The others go to `refused`."""
+    kept: dict[str, Imported] = {}
+    for target in sorted(imported, key=lambda target: bool(target.table.get("dry_run"))):
+        owner = kept.setdefault(target.resource or str(id(target)), target)
+        if owner is not target:
+            refused.append(
+                f"{target.source} is for the same resource as {owner.source}: a resource has one target, so that one is written, which may get "
+                "the rules and metrics of both"
+            )
+    stays = {id(target) for target in kept.values()}
+    return [target for target in imported if id(target) in stays]
 
 
 def _report(out: Path, made: Written, refused: list[str]) -> None:

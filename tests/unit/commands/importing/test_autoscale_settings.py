@@ -362,3 +362,25 @@ def test_of_two_profiles_that_begin_at_one_minute_the_second_is_noted():
 
     assert bounds(policies["orders"], "2026-11-23T08:00") == (3, 9)
     assert "profile 'Early': it begins at a minute at which profile 'Office' begins" in notes(made)
+
+
+def test_of_two_settings_for_one_resource_the_one_that_is_switched_on_is_written_and_the_other_named():
+    off = setting(profile(maximum="4"), enabled=False) | {"name": "old"}
+    on = setting(profile(maximum="9"), targetResourceUri=f"{PLAN.upper()}/")
+    other = setting(targetResourceUri=PLAN.replace("plan-orders", "plan-other")) | {"name": "other"}
+
+    _, policies, refused = made_of(off, on, on, other)
+
+    assert {name: policy.maximum for name, policy in policies.items()} == {"orders": 9, "other": 10}
+    assert [text.partition(": ")[0] for text in refused] == [
+        "Autoscale setting orders is for the same resource as Autoscale setting orders",
+        "Autoscale setting old is for the same resource as Autoscale setting orders",
+    ]
+
+
+def test_settings_of_resources_that_are_not_known_are_all_written_as_advice():
+    _, policies, refused = made_of(
+        *(setting(targetResourceUri="") | {"name": name} for name in ("a", "b")), BusId=QUEUE
+    )
+
+    assert (set(policies), refused) == ({"a", "b"}, [])

@@ -54,6 +54,12 @@ class Imported:
     authentication: str = ""
     """The TriggerAuthentication of the trigger that is read."""
 
+    @property
+    def resource(self) -> str:
+        """The id of what is scaled, the same however it is written; empty for advice."""
+        resource_id = self.table.get("resource_id", "")
+        return str(ResourceId.parse(resource_id)).casefold() if resource_id else ""
+
     def note(self, what: str, why: str) -> None:
         """Notes something that is not carried over, or not as it was: why, and what to do."""
         text = shorten(without_secrets(one_line(f"{what}: {why}")), MAX_NOTE)
