@@ -32,7 +32,7 @@ MOST = 1_000
 """Entities that one pattern may match. Chosen: what the lists of a namespace answer within a collection."""
 
 AT_ONCE = 16
-"""Entities that are read at the same time; each may take a connection."""
+"""Entities that are read at the same time, where the class of their collectors has no `AT_ONCE` of its own; each may take a connection."""
 
 HIGHEST = frozenset({"oldest_age", "max_partition_lag"})
 """Counts of which a sum says nothing."""
@@ -137,7 +137,9 @@ class MatchingCollector:
             self._gone.clear()
         members = dict(self._members)
         answers = await gather(
-            lambda name: self._read(name, members[name], now), sorted(members), at_once=AT_ONCE
+            lambda name: self._read(name, members[name], now),
+            sorted(members),
+            at_once=getattr(self._make, "AT_ONCE", AT_ONCE),
         )
         readings = dict(zip(sorted(members), answers, strict=True))
         missing = {name for name, answer in readings.items() if isinstance(answer, GoneError)}

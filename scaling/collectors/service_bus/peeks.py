@@ -85,6 +85,10 @@ class DataPlane(Struct, frozen=True):
 
 
 class _DataPlaneCollector(AzureEntityCollector[DataPlane]):
+    AT_ONCE: ClassVar[int] = 64
+    """Queues of a pattern that are read at the same time. The SDK (7.15) waits in steps of 50 ms, nine of them, until a link is ready, and a read
+    works for 3 ms: so 1,000 queues take 31 s at 16, and 10 s at 64 (measured at the local server on 2 cores, 2026-11-28).
+    """
     COUNT: ClassVar[str]
     COUNTS: ClassVar[tuple[str, ...]]
     ROLE = "the 'Azure Service Bus Data Receiver' role, or a connection string with the Listen right"

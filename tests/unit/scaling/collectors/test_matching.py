@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from scaling.collectors.azure_entity import GoneError
 from scaling.collectors.matching import AT_ONCE, Matching, MatchingCollector
+from scaling.collectors.service_bus.peeks import OldestAgeCollector, SessionsCollector
 from scaling.ports import CollectError, Reading
 
 
@@ -102,3 +103,27 @@ async def test_a_count_that_one_of_them_does_not_tell_is_missing_with_the_reason
     reading = await matching(world).collect(now=0.0)
 
     assert reading == Reading(0.0, {"active": 9.0}, {}, {"oldest_age": "queue 'q3': no age"})
+
+
+@pytest.mark.parametrize(("of_class", "at_once"), [(None, AT_ONCE), (64, 64)])
+async def test_a_class_says_how_many_of_its_reads_run_at_the_same_time(of_class, at_once):
+    running = [0, 0]
+
+    class Slow(Member):
+        async def collect(self, *, now):
+            running[0] += 1
+            running[1] = max(running)
+            await asyncio.sleep(0)
+            running[0] -= 1
+            return Reading(now, {"active": 1.0})
+
+    if of_class:
+        Slow.AT_ONCE = of_class
+    world = World(f"q{n}" for n in range(200))
+    await MatchingCollector(Slow, Params("q*"), {"world": world}).collect(now=0.0)
+
+    assert running == [0, at_once]
+
+
+def test_ages_and_sessions_of_many_queues_wait_for_the_sdk_together():
+    assert OldestAgeCollector.AT_ONCE == SessionsCollector.AT_ONCE == 64
