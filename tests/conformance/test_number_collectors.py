@@ -119,7 +119,8 @@ class DocumentWorld(AskedWorld):
         return self.kept(HttpJsonCollector(HttpJsonCollector.Params(**options), self.settings))
 
     def tell(self) -> None:
-        self.server.documents["orders"] = {"queue": {"length": self.value, "text": "7", "none": None}}
+        queue = {"length": self.value, "text": "7", "none": None, "some": [5, float("nan")]}
+        self.server.documents["orders"] = {"queue": queue}
 
     async def remove(self) -> None:
         del self.server.documents["orders"]
@@ -158,6 +159,10 @@ class TestHttpJson(NumberConformance):
             ("to_number('n/a')", 'was given "n/a", which is no number'),
             ("sum([to_number(queue.text), to_number('n/a')])", 'was given "n/a", which is no number'),
             ("to_number(queue)", "which is no number"),
+            ("to_number('1_000')", 'was given "1_000", which is no number'),
+            ("max([to_number(queue.text), to_number('NaN')])", 'was given "NaN", which is no number'),
+            ("queue.some[1]", 'it is "NaN"; accepted is one finite number'),
+            ("max(queue.some)", "cannot be found in the answer"),  # 5 would leave out what is not known
         ],
     )
     async def test_what_is_no_number_is_an_error_that_shows_it(self, world, path, words):

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -104,7 +105,8 @@ class Asking:
             method, url, setting=setting, headers=sent, body=data, attempts=attempts, patience=patience
         )
         try:
-            return json.loads(body_read)
+            # NaN and infinity are no JSON. As numbers, maxima and comparisons would leave them out without a word.
+            return json.loads(body_read, parse_constant=str)
         except (ValueError, RecursionError):
             raise ValueError(f"the answer of {len(body_read)} bytes is no JSON") from None
 
@@ -230,7 +232,7 @@ def number(answered: Any, what: str, *, in_text: bool = False) -> Number:
     if answered is None:
         return None
     try:
-        is_number = isinstance(answered, int | float | str if in_text else int | float)
+        is_number = isinstance(answered, int | float) or (in_text and is_number_text(answered))
         value = float(answered) if is_number and not isinstance(answered, bool) else math.nan
     except (ValueError, OverflowError):
         value = math.nan
@@ -238,6 +240,14 @@ def number(answered: Any, what: str, *, in_text: bool = False) -> Number:
         shown = str(answered) if in_text else json.dumps(answered)
         raise ValueError(f"{what} is {sanitize_line(shown)[:60]}; accepted is one finite number")
     return value
+
+
+def is_number_text(value: object) -> bool:
+    """Whether it is a text that stands for a finite number. Python reads more than services write: `1_000`, and digits of other scripts."""
+    return isinstance(value, str) and _NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
+
+
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 
 
 def digest(params: Struct) -> str:

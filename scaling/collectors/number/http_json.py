@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import jmespath  # type: ignore[import-untyped]
 
 from scaling.collectors.azure_entity import DEADLINE, Name
-from scaling.collectors.number.asking import Asking, Number, digest, number
+from scaling.collectors.number.asking import Asking, Number, digest, is_number_text, number
 from scaling.collectors.number.endpoint import EndpointCollector, EndpointParams, headers_of
 from tidemark.foundation.sanitize import sanitize_line
 
@@ -23,7 +23,7 @@ class _Strict(jmespath.functions.Functions):  # type: ignore[misc]
     @jmespath.functions.signature({"types": []})  # type: ignore[untyped-decorator]
     def _func_to_number(self, value: Any) -> Any:
         number = super()._func_to_number(value)
-        if number is None and value is not None:
+        if value is not None and (number is None or (isinstance(value, str) and not is_number_text(value))):
             raise ValueError(
                 f"to_number() was given {sanitize_line(json.dumps(value))[:60]}, which is no number"
             )

@@ -230,6 +230,8 @@ def vector(*values):
     [
         (vector("1.5"), 1.5),
         (vector("0"), 0.0),
+        (vector("1.5e+03"), 1500.0),
+        (vector(".5"), 0.5),
         (vector(), None),
         ({"status": "success", "data": {"resultType": "scalar", "result": [0, "7"]}}, 7.0),
     ],
@@ -244,6 +246,9 @@ def test_prometheus_answers_with_one_value_or_none(document, value):
         (vector("1", "2"), "gives 2 series, .*accepted is one"),
         (vector("NaN"), "the value is NaN"),
         (vector("+Inf"), r"the value is \+Inf"),
+        (vector("1_000"), "the value is 1_000"),
+        (vector("\uff15"), "the value is \uff15"),
+        (vector("1e400"), "the value is 1e400"),
         (vector(None), "accepted is"),
         ({"status": "success", "data": {"resultType": "matrix", "result": []}}, "gives a matrix"),
         ({"status": "error", "error": "x"}, "not one of Prometheus that succeeded"),
