@@ -169,8 +169,8 @@ class _Reader:
             uid = ""
         if self._event.get("STATUS", (0, ""))[1].upper() == "CANCELLED":
             return
-        event = _event(self._event, self._skipped)
-        further = [day for day in self._further if day not in self._skipped]
+        event, skipped = _event(self._event, self._skipped), set(self._skipped)
+        further = [day for day in self._further if day not in skipped]
         alone = structs.replace(event, yearly=False, until=None, skipped=(), nth=0)
         self.events += [(uid, event), *((uid, structs.replace(alone, begin=day)) for day in further)]
         if len(self.events) > MAX_EVENTS:
@@ -273,7 +273,10 @@ def _length(lines: dict[str, tuple[int, str]], begin: date, *, at_midnight: bool
 
 def _repeated(event: Event, line: int, text: str) -> Event:
     begin = event.begin
-    parts = dict(part.upper().partition("=")[::2] for part in text.split(";"))
+    pairs = [part.upper().partition("=")[::2] for part in text.split(";")]
+    parts = dict(pairs)
+    if len(parts) < len(pairs):
+        raise ValueError(f"line {line}: found RRULE:{text[:80]}, where a part stands twice; {_YEARLY}")
     nth = _nth_of(parts, begin)
     repeated = {"BYMONTH": begin.month, "BYMONTHDAY": begin.day, "INTERVAL": 1}  # what DTSTART says already
     for name, value in repeated.items():

@@ -157,8 +157,8 @@ def _story(answer: Answer) -> str:
     """The words of a refusal: {error: {message}}, {error} or {message}. No other body is shown, because it may hold
     anything.
     """
-    if 300 <= answer.status < 400:
-        host = urlsplit(answer.headers.get("Location", "")).hostname or "an address on the same host"
+    if 300 <= answer.status < 400 and (location := answer.headers.get("Location")):
+        host = urlsplit(location).hostname or "an address on the same host"
         return sanitize_line(f"it redirects to {host}; redirects are not followed")
     try:
         document = json.loads(answer.body)

@@ -108,6 +108,12 @@ async def answering(request):
         return web.Response(status=429, body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
     if name == "cut":
         request.transport.close()
+    if name == "half":
+        begun = web.StreamResponse(headers={"Content-Length": "500"})
+        await begun.prepare(request)
+        await begun.write(b"x" * 20)
+        request.transport.close()
+        return begun
     return web.Response(body=b"x" * int(name) if name.isdigit() else name.encode())
 
 
@@ -146,6 +152,7 @@ def test_an_answer_is_handed_over_and_a_redirect_is_one(path, options, status, b
         ("packed", {}, "localhost: the answer has the encoding 'gzip', which was not requested"),
         ("slow", {"timeout": 0.05}, "localhost: no answer within 0.05 s"),
         ("cut", {}, "localhost: ServerDisconnectedError"),
+        ("half", {}, "localhost: the answer broke off before its end"),
     ],
 )
 def test_no_whole_answer_is_none(path, options, told):

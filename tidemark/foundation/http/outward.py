@@ -184,7 +184,9 @@ class Outward(HoldsSession):
                 return Answer(answer.status, answer.headers, body)
         except TimeoutError:
             raise UnavailableError(f"{host}: no answer within {timeout:g} s") from None
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
+        except aiohttp.ClientPayloadError:
+            raise UnavailableError(f"{host}: the answer broke off before its end") from None
+        except (aiohttp.ClientConnectionError, OSError) as error:
             if isinstance(cause := getattr(error, "os_error", None), _LocalAddressError):
                 raise AddressError(f"{setting}: {cause}") from None
             raise UnavailableError(f"{host}: {sanitize_line(describe_network_error(error))}") from None

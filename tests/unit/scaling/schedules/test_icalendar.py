@@ -114,6 +114,7 @@ def test_whole_days_are_read_in_every_form_that_calendars_write(text, expected):
         (calendar(START, "RRULE:FREQ=YEARLY;BYDAY=1MO"), "line 5: found RRULE:FREQ=YEARLY;BYDAY=1MO"),
         (calendar(START, "RRULE:FREQ=YEARLY;BYMONTHDAY=26"), "line 5: found RRULE"),
         (calendar(START, "RRULE:FREQ=YEARLY;INTERVAL=2"), "line 5: found RRULE"),
+        (calendar(START, "RRULE:FREQ=WEEKLY;FREQ=YEARLY"), "line 5: found RRULE:FREQ=WEEKLY;FREQ=YEARLY, where a part stands twice"),
         (calendar(START, "RRULE:FREQ=YEARLY;COUNT=501"), "line 5: found COUNT=501; accepted are 1 to 500"),
         (calendar(START, "RRULE:FREQ=YEARLY", "RRULE:FREQ=YEARLY"), "line 6: a second RRULE in one event"),
         (calendar(START, "RDATE;VALUE=PERIOD:20270101T000000Z/P1D"), "line 5: found RDATE"),
