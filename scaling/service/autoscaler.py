@@ -38,7 +38,7 @@ from scaling.decision.transitions import (
     review,
 )
 from scaling.flips.explained import decide_case
-from scaling.log_entry import decision_id
+from scaling.log_entry import LogEntry, decision_id
 from scaling.measuring.windows import as_asked
 from scaling.model import Capacity, MetricsReport, TargetState
 from scaling.notices.events import poison_notice
@@ -157,6 +157,7 @@ class Autoscaler:
         if not 0 <= report.at <= self.clock() + CLOCK_TOLERANCE:
             text = f"report of {report.at:.0f} is not of the present ({self.clock():.0f}); dropped"
             return Outcome(warnings=(f"scaling {report.target}: {text}",))
+        overtaken: list[LogEntry] = []
         for _ in range(ATTEMPTS):
             loaded = await shell.load(self.ports, report.target)
             if already_evaluated(loaded.state, report.at, now=self.clock()):
@@ -169,7 +170,9 @@ class Autoscaler:
             try:
                 left_out = await self._save(loaded, decided)
             except ConflictError:
+                overtaken += decided.entries
                 continue
+            await shell.correct(self.ports, overtaken, decided.entries)
             messages = (codec.encode(decided.action),) if decided.action is not None else ()
             return Outcome(messages, decided.lines, (*decided.warnings, *left_out))
         raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
@@ -324,8 +327,9 @@ class Autoscaler:
         if reviewed.state != loaded.state and reviewed.findings:
             try:
                 await shell.save(self.ports, loaded, reviewed.state)
-            except ConflictError:
-                return Outcome()  # an evaluation was faster and knows more; the next check compares again
+            except ConflictError:  # an evaluation was faster and knows more; the next check compares again
+                await shell.correct(self.ports, entries)
+                return Outcome()
         messages = (codec.encode(reviewed.emit),) if reviewed.emit is not None else ()
         return Outcome(messages, effects_of(entries), findings_of(entries))
 

@@ -29,7 +29,7 @@ from scaling.service import messages as codec
 from scaling.service.entries import effect_entry, entry_line
 from scaling.service.evaluation import controls_of
 from scaling.service.reading import checked_effect, read_capacity
-from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, load, save
+from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, correct, load, save
 from tidemark.foundation.errors import ConflictError
 from tidemark.foundation.sanitize import describe_error, sanitize_line
 
@@ -60,6 +60,7 @@ class _Delivered(Struct, frozen=True):
     asked: bool = False  # the platform asked for the wait
     begun: Delivery | None = None
     earlier: float | None = None
+    refused: bool = False  # it was not begun, for something forbids it
 
 
 class Deliveries(Struct, frozen=True):
@@ -94,7 +95,7 @@ class Deliveries(Struct, frozen=True):
                 text = f"left to the delivery that is at it [{action.action_id}]: {effect.detail}"
                 return Outcome(warnings=(f"scaler {action.target}: {text}",))
             if effect is not None:
-                return await self._finished(_Delivered(effect, begun=loaded.state.delivery))
+                return await self._finished(_Delivered(effect, begun=loaded.state.delivery, refused=True))
             until = min(now + _deadline_of(scaler) + DELIVERY_MARGIN, action.expires_at)
             begun = pending_action.being_carried_out(loaded.state, now=now, until=until)
             try:
@@ -114,7 +115,10 @@ class Deliveries(Struct, frozen=True):
         effect = delivered.effect
         entry = effect_entry(effect)
         await append(self.ports, [entry])
-        await self._record(delivered)
+        if not await self._record(delivered):
+            await correct(self.ports, [entry])
+            text = f"left to another delivery, which began meanwhile [{effect.action_id}]: {effect.detail}"
+            return Outcome(warnings=(f"scaler {effect.target}: {text}",))
         if delivered.error is not None:
             raise delivered.error
         line = entry_line(entry)
@@ -181,21 +185,25 @@ class Deliveries(Struct, frozen=True):
         effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         return _Delivered(effect, again_after, unforeseen, unknown, untouched, asked)
 
-    async def _record(self, delivered: _Delivered) -> None:
-        """Saves what came of an action; one that is still to be carried out is sent again when it is due."""
+    async def _record(self, delivered: _Delivered) -> bool:
+        """Saves what came of an action; one that is still to be carried out is sent again when it is due. False where it was refused, and
+        another delivery has begun it since.
+        """
         effect = delivered.effect
         for _ in range(ATTEMPTS):
             loaded = await load(self.ports, effect.target)
+            if delivered.refused and loaded.state.delivery != delivered.begun:
+                return loaded.state.pending is None or loaded.state.pending.action_id != effect.action_id
             state = pending_action.record_effect(loaded.state, effect)
             if effect.outcome in pending_action.STILL_OPEN:
                 state = _handed_back(state, delivered)
             if state == loaded.state:
-                return
+                return True
             try:
                 await save(self.ports, loaded, state)
             except ConflictError:
                 continue
-            return
+            return True
         raise ConflictError(
             f"scaler {effect.target}: state changed {ATTEMPTS} times while recording an effect"
         )

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from scaling.calls.noting import Noting
 from scaling.config.policy_file import Config
 from scaling.drains.draining import with_end
-from scaling.log_entry import LogEntry
+from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Recommendation, TargetState
 from scaling.notice import Notice
 from scaling.notices.announcer import Announcer
@@ -236,6 +236,25 @@ async def with_call_usage(ports: Ports, now: float, outcome: Outcome) -> Outcome
 async def append(ports: Ports, entries: Sequence[LogEntry]) -> None:
     if entries:
         await within(STORE_DEADLINE, ports.log.append(entries), "the log")
+
+
+async def correct(ports: Ports, written: Sequence[LogEntry], saved: Sequence[LogEntry] = ()) -> None:
+    """Lets the rows of what was not saved say so, because another writer was faster; but for those that `saved` has replaced.
+
+    The row of the decision is always replaced: a report has one.
+    """
+    replaced = {(entry.at, entry.key) for entry in saved}
+    left = [
+        structs.replace(
+            entry,
+            kind=LogKind.VERIFY,
+            effect=None,
+            line=f"{entry.line}: not done, for another process was faster",
+        )
+        for entry in written
+        if entry.kind is not LogKind.DECISION and (entry.at, entry.key) not in replaced
+    ]
+    await append(ports, left)
 
 
 async def within(seconds: float, call: Awaitable[_Result], what: str) -> _Result:

@@ -1,5 +1,6 @@
 """A scale-in is announced to the workers first: what becomes of it, whatever they answer, whatever is needed meanwhile."""
 
+import asyncio
 import re
 import sys
 import time
@@ -497,3 +498,84 @@ def test_a_simulated_scale_in_is_there_at_once():
     *_, state, decided, action = evaluate(made, {}, at(3), report(LOW, 3))
 
     assert (decided.reason, action.to_capacity, state.drain) == (Reason.SCALE_IN, 2, None)
+
+
+async def test_the_log_says_of_no_scale_in_that_was_carried_out_that_it_was_withdrawn():
+    """An evaluation withdraws it, and before that is saved another process begins it: what was logged is not what happened."""
+    made = world()
+    await made.minute()
+    await acknowledge(made, *ALL)
+    (message,) = (await made.later()).messages
+    made.backlog = STEADY
+    made.clock.now += MINUTE
+    await made.tick()
+    save = made.states.save
+
+    async def begun_meanwhile(*arguments):
+        made.states.save = save
+        await made.autoscaler().apply(message)
+        await save(*arguments)
+
+    made.states.save = begun_meanwhile
+    await made.drain()
+
+    assert made.platform.ledger == [2]
+    lines = [entry.line for entry in await made.entries() if "withdrawn" in entry.line]
+    assert [line.endswith(": not done, for another process was faster") for line in lines] == [True]
+    effects = [entry.effect.outcome for entry in await made.entries(LogKind.EFFECT)]
+    assert effects == ["applied"]
+
+
+async def test_the_log_says_of_no_scale_in_that_a_check_found_due_that_it_was_sent_where_it_was_not():
+    made = world()
+    await made.minute()
+    await acknowledge(made, *ALL)
+    save = made.states.save
+
+    async def evaluated_meanwhile(*arguments):
+        made.states.save = save
+        made.clock.now += MINUTE
+        await made.tick()
+        await made.decide()
+        await save(*arguments)
+
+    made.states.save = evaluated_meanwhile
+    await made.verify()
+
+    sent = [entry.line for entry in await made.entries() if "is emitted now" in entry.line]
+    assert made.actions == []
+    assert [line.endswith(": not done, for another process was faster") for line in sent] == [True, False]
+
+
+async def test_a_delivery_that_refuses_takes_nothing_from_one_that_has_begun_meanwhile():
+    """Else its workers would be told to go on while one of them goes."""
+    made = world()
+    await made.minute()
+    await acknowledge(made, *ALL)
+    (message,) = (await made.later()).messages
+    acknowledged = (await made.states.load("plan")).controls
+    await made.order(msgspec.structs.replace(acknowledged, pauses=(Pause("kim", made.clock.now),)))
+    append, apply, goes_on, under_way = made.log.append, made.scaler.apply, asyncio.Event(), asyncio.Event()
+
+    async def carried_out(action, *, now):
+        under_way.set()
+        await goes_on.wait()
+        return await apply(action, now=now)
+
+    async def lifted_meanwhile(entries):
+        made.log.append = append
+        await append(entries)
+        await made.order(acknowledged)
+        begun.append(asyncio.create_task(made.autoscaler().apply(message)))
+        await under_way.wait()
+
+    begun = []
+    made.scaler.apply, made.log.append = carried_out, lifted_meanwhile
+    refused = await made.autoscaler().apply(message)
+    end = (await made.state()).drain.end
+    goes_on.set()
+    await begun[0]
+
+    assert (end, (await made.state()).drain.end, made.platform.ledger) == (None, DrainEnd.DONE, [2])
+    assert "left to another delivery, which began meanwhile" in refused.warnings[0]
+    assert [entry.effect.outcome for entry in await made.entries(LogKind.EFFECT)] == ["applied"]
