@@ -45,43 +45,53 @@ class OrderWriter:
     overtake each other.
     """
 
-    def __init__(self, states: StateStore) -> None:
-        self._states = states
+    def __init__(self) -> None:
+        self._begin(None)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """What waits, and the locks, belong to one event loop."""
+        self._loop = loop
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
         self._writing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def save(self, target: str, change: Change, *, needs_state: bool = False) -> None:
+    async def save(
+        self, states: StateStore, target: str, change: Change, *, needs_state: bool = False
+    ) -> None:
         """Returns once it is saved. `change` gets the orders alone, or the state as well if it `needs_state`.
 
         Raises what `change` raises, ConflictError where other processes kept winning, TooLargeError, StoreUnavailableError.
         """
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._begin(loop)
         order, waiting = _Waiting(change, needs_state=needs_state), self._waiting[target]
         waiting.append(order)
         try:
             async with self._writing[target]:
                 if not order.is_over:
-                    await self._save_together(target, order, list(waiting))
+                    await self._save_together(states, target, order, list(waiting))
         finally:
             waiting.remove(order)
         if order.error is not None:
             raise order.error
 
-    async def _save_together(self, target: str, first: _Waiting, orders: list[_Waiting]) -> None:
+    async def _save_together(
+        self, states: StateStore, target: str, first: _Waiting, orders: list[_Waiting]
+    ) -> None:
         try:
             orders = [order for order in orders if not order.is_over]
             try:
-                await self._save(target, orders)
+                await self._save(states, target, orders)
             except TooLargeError:  # which one it is, is not known: each is saved by itself
                 orders = [first]
-                await self._save(target, orders)
+                await self._save(states, target, orders)
         except Exception as error:
             for order in orders:
                 order.error = order.error or error
         for order in orders:
             order.is_over = True
 
-    async def _save(self, target: str, orders: list[_Waiting]) -> None:
-        load = self._states.load if any(order.needs_state for order in orders) else self._states.load_controls
+    async def _save(self, states: StateStore, target: str, orders: list[_Waiting]) -> None:
+        load = states.load if any(order.needs_state for order in orders) else states.load_controls
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(uniform(0.0, min(PAUSE * 2**attempt, LONGEST_PAUSE)))  # noqa: S311 - no secret
@@ -90,7 +100,7 @@ class OrderWriter:
             if all(order.error is not None for order in orders):
                 return
             try:
-                await self._states.save_controls(loaded, controls)
+                await states.save_controls(loaded, controls)
             except ConflictError:
                 if attempt == ATTEMPTS - 1:
                     raise

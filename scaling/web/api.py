@@ -316,8 +316,8 @@ async def carry_out(
         return ORDERS[name](loaded.controls, fields, policy, by=by, now=now)[0]
 
     async def save() -> None:
-        writer = _writers.setdefault(ports.states, OrderWriter(ports.states))
-        await writer.save(policy.target, change, needs_state=is_of_notice)
+        writer = _writers.setdefault(ports.states, OrderWriter())
+        await writer.save(ports.states, policy.target, change, needs_state=is_of_notice)
 
     line = f"control {policy.target}: {text}, by {name_in_log}"
     entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)

@@ -1,7 +1,9 @@
 """Many orders at one moment, as of a thousand workers that acknowledge: all of them are kept, and the log says of each what became of it."""
 
 import asyncio
+import gc
 import json
+from weakref import ref
 
 import msgspec
 import pytest
@@ -157,3 +159,23 @@ async def test_a_caller_that_goes_away_takes_no_other_order_with_it(cancelled):
 
     assert [answer for n, answer in enumerate(answers) if n != cancelled] == [200, 200]
     assert {f"{n}" for n in range(3) if n != cancelled} <= set((await kept(made)).workers)
+
+
+async def test_a_store_that_is_gone_is_not_kept():
+    made = process(DistantStore(), MemoryDecisionLog())
+    await acknowledge(made, await notice_of(made), "a")
+    store = ref(made.ports.states)
+    del made
+    gc.collect()
+
+    assert store() is None
+
+
+def test_orders_of_a_second_event_loop_wait_for_each_other_too():
+    made = process(DistantStore(), MemoryDecisionLog())
+    notice = asyncio.run(notice_of(made))
+
+    async def three(first):
+        return await asyncio.gather(*(acknowledge(made, notice, f"{first + n}") for n in range(3)))
+
+    assert [asyncio.run(three(first)) for first in (0, 3)] == [[200] * 3] * 2
