@@ -81,6 +81,13 @@ HALF_LIFE = 3 * 86_400.0
 RESERVE = 0.75
 """Beyond this share of the lateness budget a late message costs more."""
 
+FORESEEN_AT_LEAST, MOST_OPTIMISTIC = 0.25, 4.0
+"""Candidates are simulated as if messages took random times, and arrivals and start-ups were known. Where more is late than the followed one
+foresaw, late messages of all count so many times more, up to the second number; less than the first share of what may be late is not
+compared. Measured on eleven recorded loads (28 November 2026): messages of 80 s that all take as long, counted: 1.37 % late at 1.31 times the
+least cost without it, 0.83 % at 1.34 times with it. Messages of 1.6 s: no difference.
+"""
+
 
 class Trade(Struct, frozen=True):
     """How idle capacity is traded for late messages, as shares of the bill: what is used of the lateness budget costs `price` times
@@ -140,9 +147,9 @@ def follow_change(memory: Memory, change: float, starting: Starts) -> None:
 
 
 class Interval(Struct, kw_only=True):
-    """The last `seconds`, up to `now`. `arrived` messages came in them, `arrived_before` in all before. Of all messages,
-    `old_before` were too old at their start to be begun in time, `old_now` at their end. `keep` is the share of the
-    costs before that still counts.
+    """The last `seconds`, up to `now`. `arrived` messages came in them, `arrived_before` in all before, and `late` ones were begun. Of all
+    messages, `old_before` were too old at their start to be begun in time, `old_now` at their end. `keep` is the share of the
+    costs before that still counts. `is_followed` says whether the target followed a candidate.
     """
 
     now: float
@@ -152,6 +159,8 @@ class Interval(Struct, kw_only=True):
     arrived_before: float
     old_before: float
     old_now: float
+    late: float = 0.0
+    is_followed: bool = True
 
 
 @lru_cache(maxsize=64)
@@ -180,6 +189,25 @@ def late_share(overdue_before: float, overdue_after: float) -> float:
     if overdue_before >= 0.0 and overdue_after >= 0.0:
         return 1.0
     return max(overdue_before, overdue_after) / (abs(overdue_before) + abs(overdue_after))
+
+
+def follow(
+    memory: Memory, factors: Sequence[float], outlook: Outlook, interval: Interval, *, least: int, most: int
+) -> None:
+    """Simulates the last interval for every candidate, and sums up what is to be known of all of it."""
+    keep, careful, followed = interval.keep, memory.candidates[-1], memory.candidates[memory.chosen]
+    careful_before, followed_before = careful.late * keep, followed.late * keep
+    had_as_many = memory.current >= followed.total
+    simulate(memory.candidates, factors, outlook, interval, least=least, most=most)
+    sums = (memory.scored_arrivals, memory.late_at_most, memory.late_seen, memory.late_foreseen)
+    arrivals, at_most, seen, foreseen = (each * keep for each in sums)
+    if careful.total >= most:
+        at_most += careful.late - careful_before
+    if interval.is_followed and had_as_many:
+        seen += interval.late
+        foreseen += followed.late - followed_before
+    memory.scored_arrivals, memory.late_at_most = arrivals + interval.arrived, at_most
+    memory.late_seen, memory.late_foreseen = seen, foreseen
 
 
 def simulate(
@@ -282,18 +310,31 @@ def trade_at(spend: str, interval: float) -> Trade:
     )
 
 
+def choose(memory: Memory, allowed: float) -> None:
+    """Follows the candidate with the lowest score; `allowed` is the share that may be late."""
+    age = memory.at - memory.since
+    memory.chosen = choose_best(
+        memory.candidates,
+        memory.scored_arrivals,
+        allowed / optimism(memory, allowed),
+        age,
+        trade_at(memory.spend, memory.interval),
+    )
+
+
+def optimism(memory: Memory, allowed: float) -> float:
+    """How many times as many messages were late as the candidates foresaw, at least 1."""
+    foreseen_at_least = FORESEEN_AT_LEAST * allowed * (memory.scored_arrivals + 1.0)
+    seen, foreseen = memory.late_seen + foreseen_at_least, memory.late_foreseen + foreseen_at_least
+    return min(max(seen / foreseen, 1.0), MOST_OPTIMISTIC)
+
+
 def choose_best(
-    candidates: Sequence[Candidate],
-    arrived: float,
-    allowed: float,
-    age: float,
-    spend: str = "balanced",
-    interval: float = REFERENCE_INTERVAL,
+    candidates: Sequence[Candidate], arrived: float, allowed: float, age: float, trade: Trade
 ) -> int:
-    """The index of the candidate with the lowest score. `arrived` messages are discounted like the costs; `allowed` is the
-    share that may be late; `age` are the seconds since the first report, `interval` those between two.
+    """The index of the candidate with the lowest score. `arrived` messages are discounted like the costs; `age` are the seconds since the
+    first report.
     """
-    trade = trade_at(spend, interval)
     preference, first = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age), trade.factors[FIRST]
     scores = [
         score(candidate, arrived, allowed, trade) + preference * abs(factor - first)
@@ -302,7 +343,7 @@ def choose_best(
     return scores.index(min(scores))
 
 
-def score(candidate: Candidate, arrived: float, allowed: float, trade: Trade = TRADES["balanced"]) -> float:
+def score(candidate: Candidate, arrived: float, allowed: float, trade: Trade) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
     used = candidate.late / ((arrived + 1.0) * allowed)
     value = log(candidate.cost + 1.0) + trade.price * used
@@ -320,7 +361,7 @@ def follow_trade(memory: Memory, spend: Spend) -> None:
         return
     memory.candidates = begin(memory.current, memory.waiting, memory.backlog)
     memory.spend, memory.chosen, memory.scored_arrivals = spend, FIRST, 0.0
-    memory.late_at_most, memory.unkept = 0.0, ""
+    memory.late_at_most, memory.late_seen, memory.late_foreseen, memory.unkept = 0.0, 0.0, 0.0, ""
 
 
 def follow_objective(memory: Memory, wait: float, late: float) -> None:

@@ -184,7 +184,7 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     service_rate = estimates.service_rate(memory, objective)
     interval = _interval_of(memory, seen, seconds, (served, present, certain), (at_once, service_rate))
     _follow_flow(memory, interval, seen.at, objective, at_once)
-    old_now = _follow_queue(memory, seen, interval, old_before, within, at_once)
+    old_now, late = _follow_queue(memory, seen, interval, old_before, within, at_once)
 
     start_up = estimates.start_up_time(memory, objective)  # the report may have taught another one
     _follow_forecast(memory, start_up + seen.interval, seconds)
@@ -201,6 +201,8 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
         arrived_before=memory.arrived - arrived,
         old_before=old_before,
         old_now=old_now,
+        late=late,
+        is_followed=not estimates.is_learning(memory),
     )
     _follow_candidates(memory, ahead, passed, objective, least=least, most=seen.most)
     needed = estimates.instances_needed(memory, ahead, seen.backlog, seen.current, objective)
@@ -337,8 +339,10 @@ def _follow_queue(
     old_before: float,
     wait: float,
     at_once: float,
-) -> float:
-    """Counts messages that arrived, were begun, and were late; returns how many of all are too old now to be begun in time."""
+) -> tuple[float, float]:
+    """Counts messages that arrived, were begun, and were late. Returns how many of all are too old now to be begun in time, and how many
+    were late.
+    """
     seconds, rate = interval.seconds, interval.arrived
     begun_before = memory.arrived - memory.waiting
     memory.arrived += rate * seconds
@@ -357,7 +361,7 @@ def _follow_queue(
         seasonality.record_rate(memory.minute_shape, memory.usual_rates, rate, seen.at - seconds, seen.at)
     else:  # nobody knows what came
         memory.forecasts = []
-    return old_now
+    return old_now, late
 
 
 def _follow_forecast(memory: Memory, horizon: float, seconds: float) -> None:
@@ -384,17 +388,6 @@ def _follow_candidates(
         candidates.begin_again(memory.candidates, memory.current, memory.waiting, memory.backlog)
         return
     candidates.follow_trade(memory, objective.spend)
-    careful = memory.candidates[-1]
-    late_before = careful.late * passed.keep
-    candidates.simulate(
-        memory.candidates, estimates.safety_factors(memory), ahead, passed, least=least, most=most
-    )
-    memory.late_at_most *= passed.keep
-    if careful.total >= most:
-        memory.late_at_most += careful.late - late_before
-    memory.scored_arrivals = memory.scored_arrivals * passed.keep + passed.arrived
-    age = memory.at - memory.since
-    memory.chosen = candidates.choose_best(
-        memory.candidates, memory.scored_arrivals, objective.late, age, objective.spend, memory.interval
-    )
+    candidates.follow(memory, estimates.safety_factors(memory), ahead, passed, least=least, most=most)
+    candidates.choose(memory, objective.late)
     candidates.follow_objective(memory, objective.wait, objective.late)

@@ -22,9 +22,7 @@ from msgspec.structs import replace
 VERSION = 1
 
 MAX_BYTES = 16_384
-"""The most bytes of a memory. A usual one has 4 to 6 KB (measured after two days of reports, November 2026). A row of
-Table Storage holds 1 MiB, and a target has at most four such rules.
-"""
+"""The most bytes of a memory. A usual one has 4 to 6 KB. A row of Table Storage holds 1 MiB, and a target has at most four such rules."""
 
 MAX_FORECASTS = 16
 """Forecasts that wait for their time to end. Chosen: one is scored in every sixteenth of the start-up time, so the
@@ -32,8 +30,7 @@ weights follow within one start-up, and the list stays below 2 KB.
 """
 
 MAX_MARKS = 24
-"""Points kept of the counter of arrivals. Chosen: a late message is dated to a sixteenth of the allowed wait (`queue.MARKS_PER_WAIT`), and
-the other eight cover reports that come late."""
+"""Points kept of the counter of arrivals: sixteen within the allowed wait (`queue.MARKS_PER_WAIT`), the others for reports that come late."""
 
 MAX_STARTS = 16
 """Groups of starting instances. Chosen: one group a minute over a start-up of a quarter of an hour; beyond, the two
@@ -241,7 +238,8 @@ class Memory(Struct, array_like=True, kw_only=True):
 
     `spend` is the trade that the candidates are of. `late_at_most` are the late messages of the most careful one while it had the
     maximum, discounted like its own. `unkept` is why no candidate keeps the objective, said last at `unkept_at`.
-    `level_variances` are `error_variance` by level of the load, of `level_counts` errors each.
+    `level_variances` are `error_variance` by level of the load, of `level_counts` errors each. `late_seen` are late messages, and
+    `late_foreseen` those of the candidate that was followed at the time, both discounted like the candidates' own.
     """
 
     version: int = VERSION
@@ -294,6 +292,8 @@ class Memory(Struct, array_like=True, kw_only=True):
     unkept_at: float = 0.0
     level_variances: ByLevel = field(default_factory=lambda: [0.0] * LEVELS)
     level_counts: CountByLevel = field(default_factory=lambda: [0] * LEVELS)
+    late_seen: float = 0.0
+    late_foreseen: float = 0.0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -389,6 +389,7 @@ def _sum_of_numbers(memory: Memory) -> float:
 
 _NUMBERS = attrgetter(
     *("arrived", "at", "since", "interval", "backlog", "oldest_age", "owed", "late_at_most", "unkept_at"),
+    *("late_seen", "late_foreseen"),
     *("waiting", "error_variance", "expected_rate", "usual_rate", "scored_arrivals", "learned.service_rate"),
     *("learned.concurrency", "learned.service_time", "learned.start_up", "learned.warm_up"),
     *("minute_shape.agreement", "minute_shape.power"),

@@ -395,13 +395,14 @@ def test_the_best_candidate_is_the_cheapest_where_nothing_is_late():
     simulated = [
         memory.Candidate(cost=1000.0 + 10 * index) for index in range(len(candidates.SAFETY_FACTORS))
     ]
-    assert candidates.choose_best(simulated, 1e6, 0.01, 1e9) == 0
+    assert candidates.choose_best(simulated, 1e6, 0.01, 1e9, candidates.TRADES["balanced"]) == 0
 
 
 def test_late_messages_are_worth_money_and_beyond_the_budget_more():
     cheap, dear = memory.Candidate(cost=1000.0, late=20_000.0), memory.Candidate(cost=1200.0, late=1_000.0)
-    assert candidates.score(cheap, 1e6, 0.01) > candidates.score(dear, 1e6, 0.01)
-    assert candidates.score(cheap, 1e6, 0.1) < candidates.score(dear, 1e6, 0.1)
+    trade = candidates.TRADES["balanced"]
+    assert candidates.score(cheap, 1e6, 0.01, trade) > candidates.score(dear, 1e6, 0.01, trade)
+    assert candidates.score(cheap, 1e6, 0.1, trade) < candidates.score(dear, 1e6, 0.1, trade)
 
 
 @pytest.mark.parametrize(
@@ -489,9 +490,8 @@ def test_until_messages_are_counted_the_usual_rate_is_half_of_what_the_first_ins
 
 def test_how_much_is_spent_orders_what_is_chosen():
     simulated = [memory.Candidate(cost=1e6 * 1.15**index, late=4e4 * 0.7**index) for index in range(8)]
-    chosen = [
-        candidates.choose_best(simulated, 1e6, 0.01, 1e9, spend) for spend in ("keep", "balanced", "least")
-    ]
+    trades = [candidates.TRADES[spend] for spend in ("keep", "balanced", "least")]
+    chosen = [candidates.choose_best(simulated, 1e6, 0.01, 1e9, trade) for trade in trades]
     assert chosen == sorted(chosen, reverse=True)
     assert len({*chosen}) == 3
 
@@ -537,10 +537,72 @@ def test_a_rare_report_chooses_a_smaller_margin():
         memory.Candidate(total=1, waiting=0.0, active=0.0, cost=1e6 * 1.2**index, late=4e4 * 0.5**index)
         for index in range(8)
     ]
-    often, rare = (
-        candidates.choose_best(simulated, 1e6, 0.01, 1e9, "balanced", interval) for interval in (15.0, 60.0)
-    )
+    trades = [candidates.trade_at("balanced", interval) for interval in (15.0, 60.0)]
+    often, rare = (candidates.choose_best(simulated, 1e6, 0.01, 1e9, trade) for trade in trades)
     assert often > rare
+
+
+def test_where_more_is_late_than_was_foreseen_a_late_message_costs_more():
+    """Of candidates of which each costs a fifth more than the one before, and has half of its late messages."""
+    known = learned([80.0] * 3)
+    known.scored_arrivals, known.late_foreseen = 1e6, 1000.0
+    for index, candidate in enumerate(known.candidates):
+        candidate.cost, candidate.late = 1e6 * 1.2**index, 1e4 * 0.5**index
+    chosen = []
+    for seen in (0.0, 1000.0, 3000.0, 6000.0, 1e9):
+        known.late_seen = seen
+        candidates.choose(known, 0.01)
+        chosen.append(known.chosen)
+    assert chosen[0] == chosen[1] < chosen[3]
+    assert chosen == sorted(chosen)
+    assert candidates.optimism(known, 0.01) == candidates.MOST_OPTIMISTIC
+
+
+@pytest.mark.parametrize(
+    ("current", "is_followed", "seen"), [(10, True, 30.0), (9, True, 0.0), (10, False, 0.0), (12, True, 30.0)]
+)
+def test_what_is_late_counts_against_a_candidate_only_where_the_target_had_as_many_instances(
+    current, is_followed, seen
+):
+    known = learned([80.0] * 3)
+    known.current, known.candidates[known.chosen].total = current, 10
+    outlook = estimates.outlook(known, ONE_PER_CENT)
+    passed = candidates.Interval(
+        now=known.at,
+        seconds=STEP,
+        keep=0.5,
+        arrived=1200.0,
+        arrived_before=known.arrived,
+        old_before=0.0,
+        old_now=0.0,
+        late=30.0,
+        is_followed=is_followed,
+    )
+    known.late_seen = known.late_foreseen = 4.0
+    candidates.follow(known, candidates.SAFETY_FACTORS, outlook, passed, least=1, most=100)
+    assert (known.late_seen, known.late_foreseen) == (2.0 + seen, 2.0)
+
+
+def test_what_is_late_is_held_against_what_was_foreseen_after_the_first_half_hour():
+    """Messages take twice as long as is given, so half of them are late, which no candidate foresees."""
+    wrong = Objective(wait=60.0, late=0.01, concurrency=16.0, takes=0.8)
+    calm = learned([80.0] * 100, objective=wrong, backlog=40.0)
+    assert calm.late_seen == 0.0
+    late = learned([80.0] * 40, start=calm.at + STEP, memory=calm, objective=wrong, backlog=9000.0)
+    assert late.late_seen > 1000.0
+    assert late.late_seen > 2.0 * late.late_foreseen
+
+
+def test_forecasts_are_judged_alike_however_many_messages_an_instance_serves():
+    """A load of messages that are processed sixteen at once, and of a sixteenth of them that are processed one at a time."""
+    chance = Random(2)
+    busy = [chance.choice([6.0, 8.0, 24.0]) for _ in range(2 * HOUR)]
+    found = []
+    for at_once in (16.0, 1.0):
+        objective, rate = Objective(wait=60.0, late=0.01, concurrency=at_once, takes=32.0), at_once / 32.0
+        known = learned([each * rate for each in busy], service=rate, held=at_once, objective=objective)
+        found.append(estimates.outlook(known, objective).deviation / rate)
+    assert found[1] == pytest.approx(found[0], rel=0.001)
 
 
 @pytest.mark.parametrize(
