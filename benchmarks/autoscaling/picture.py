@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.autoscaling import ours
 from benchmarks.autoscaling.worlds import run
-from scaling.rules.service_level.sizing import HURRY_WAIT, KEEP_UP_WAIT
+from scaling.rules.service_level.sizing import HURRY_WAIT, KEEP_UP_WAIT, REPORT_AGE
 from tidemark.analysis.simulation.driving import Shipped
 from tidemark.analysis.simulation.world import Model, Seen
 
@@ -70,7 +70,7 @@ def draw() -> str:
     waiting = [(at, seen.waiting) for at, seen, *_ in rows]
     levels = [
         [(at, seconds * expected) for at, _, expected, *_ in rows]
-        for seconds in (KEEP_UP_WAIT * (model.wait - recorded.interval / 2), HURRY_WAIT * model.wait)
+        for seconds in (KEEP_UP_WAIT * (model.wait - REPORT_AGE * recorded.interval), HURRY_WAIT * model.wait)
     ]
     panels = [
         _panel(
@@ -93,7 +93,7 @@ def draw() -> str:
             [
                 ("wait", waiting),
                 ("may stand in the queue", levels[0]),
-                ("3/4 of the wait: hurry", levels[1]),
+                (f"{HURRY_WAIT:.2g} of the wait: hurry", levels[1]),
             ],
         ),
     ]

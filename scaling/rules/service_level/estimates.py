@@ -171,14 +171,28 @@ def instances_needed(
         active = sizing.active_ahead(ahead, backlog, current, starting, memory.at)
         needed = sizing.instances_needed(ahead, safety_factor(memory), backlog, active)
     if not ahead.identified:
-        by_age = memory.oldest_age >= 0.0 and not memory.time.age_includes_processing
-        utilization = UTILIZATION_BY_AGE if by_age else UTILIZATION
-        held = backlog / (utilization * ahead.concurrency)
+        utilization = UTILIZATION_BY_AGE if _has_age(memory) else UTILIZATION
+        held = messages_to_hold(memory, ahead, backlog, serving) / (utilization * ahead.concurrency)
         is_fast = ahead.service_time <= ahead.interval
         needed = min(needed, held) if ahead.begin_within or is_fast else held
     if processes_all(memory, ahead):
         return max(needed, instances_for_backlog(backlog, objective))
     return needed
+
+
+def messages_to_hold(memory: Memory, ahead: Outlook, backlog: float, serving: float) -> float:
+    """Messages that instances are to be there for while the time of one is not known: those there. While none waits it is the higher one of the
+    averages over 30 s and 2 min, for how many there are at one moment is partly chance. Measured with eleven recorded loads, backlog and
+    concurrency alone (28 November 2026): messages of 1.6 s 1.28 times the least cost in place of 1.31, of 32 s (48 hours) 1.92 in place of
+    1.97, no more of them late.
+    """
+    if memory.flow_counted or _has_age(memory) or backlog > ahead.concurrency * serving:
+        return backlog
+    return max(memory.time.busy[1:3])
+
+
+def _has_age(memory: Memory) -> bool:
+    return memory.oldest_age >= 0.0 and not memory.time.age_includes_processing
 
 
 def instances_for_backlog(backlog: float, objective: Objective) -> float:

@@ -33,9 +33,7 @@ MAX_MARKS = 24
 """Points kept of the counter of arrivals: sixteen within the allowed wait (`queue.MARKS_PER_WAIT`), the others for reports that come late."""
 
 MAX_STARTS = 16
-"""Groups of starting instances. Chosen: one group a minute over a start-up of a quarter of an hour; beyond, the two
-oldest groups become one.
-"""
+"""Groups of starting instances. Chosen: one a minute over a quarter of an hour; beyond, the two oldest groups become one."""
 
 MAX_NEEDS = 24
 """Entries of the falling list of needs. Chosen: the list of ten minutes at a report every 15 s has at most 40 entries,

@@ -293,8 +293,9 @@ class ServiceLevelRule:
     def _reckoning(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
         """What the capacity follows from: a forecast, or the deadlines of what waits."""
         if not outlook.identified:
-            there = number_text(known.backlog)
-            return f"it is not known how long a message takes, so {desired} follow from the {there} messages there"
+            held = estimates.messages_to_hold(known, outlook, known.backlog, known.serving)
+            there = f"{number_text(held)} messages there" + (" on average" if held != known.backlog else "")
+            return f"it is not known how long a message takes, so {desired} follow from the {there}"
         rate, wait = number_text(outlook.service_rate), duration_text(outlook.wait)
         if outlook.begin_within:
             return (

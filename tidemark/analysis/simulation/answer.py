@@ -92,7 +92,7 @@ def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
         waits.slow if isfinite(waits.slow) else None,
         outcome.actions_per_hour,
         outcome.flaps_per_hour,
-        score(candidate, messages, target.late),
+        score(candidate, messages, target.late, _TRADE),
         entry.objective,
         series_of(run),
         entry.ours,

@@ -488,6 +488,14 @@ def test_until_messages_are_counted_the_usual_rate_is_half_of_what_the_first_ins
     assert 2.0 < known.usual_rate < 6.0
 
 
+def test_where_messages_are_counted_what_is_there_counts_and_no_average():
+    """Until the first count the averages are of a message that takes an hour."""
+    known = learned([80.0] * 2, objective=SIXTEEN_AT_ONCE)
+    known.time.identified = False
+    outlook = estimates.outlook(known, SIXTEEN_AT_ONCE)
+    assert estimates.messages_to_hold(known, outlook, 128.0, 10.0) == 128.0
+
+
 def test_how_much_is_spent_orders_what_is_chosen():
     simulated = [memory.Candidate(cost=1e6 * 1.15**index, late=4e4 * 0.7**index) for index in range(8)]
     trades = [candidates.TRADES[spend] for spend in ("keep", "balanced", "least")]

@@ -225,6 +225,15 @@ def test_while_a_time_is_only_bounded_as_many_are_needed_as_hold_what_is_there(b
     assert (target.current, target.made.desired) == (needed, needed)
 
 
+def test_while_a_time_is_only_bounded_what_is_there_by_chance_takes_no_instances():
+    options = {"incoming": None, "outgoing": None, "concurrency": 16.0, "start_up": "90s"}
+    target = Target(service_level(**options), current=10, maximum=100)
+    for index in range(300):
+        target.tick(0.0, backlog=(150.0, 90.0, 110.0, 130.0)[index % 4])
+    assert target.current in (10, 11)  # 120 messages at 75 % of 16 each; 150 would take 13
+    assert "messages there on average;" in explain.line(target.made)
+
+
 def test_of_a_long_wait_the_line_says_what_is_planned_from_the_first_report_on():
     options = {"incoming": None, "outgoing": None, "concurrency": 16.0, "start_up": "90s", "takes": "16s"}
     target = Target(service_level(wait="20m", **options), current=1, maximum=100)
